@@ -1,0 +1,2 @@
+//! Turns a goal, a method and the state of a run into a prompt, and a prompt into edits of the workspace
+//! (contract §6). It refuses to know the judge.

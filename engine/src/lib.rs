@@ -1,0 +1,51 @@
+//! The run: manifest, loop, judge, world, log and command line.
+//!
+//! ```text
+//! crucible.toml ─> manifest::raw ─> manifest::Manifest ─> plan::RunPlan
+//!    (text)           (spans)          (valid alone)        (resolved)
+//!                                                              │
+//!                                                              v
+//!                     run::step(State, Event) ── Effect ──> agent turn (a pack command under the keeper)
+//!                          ^                        │
+//!                          │                        v
+//!                          │                  judge::Reading
+//!                          │                        │
+//!                          └──── Event ────── decide::Verdict
+//!                                                   │
+//!                                                   v
+//!                                        log::SessionEvent ──> state/session.jsonl, report.json
+//! ```
+//!
+//! Each arrow is a type of that name in a file of that name. The engine refuses to know the wire formats of
+//! sandboxes and how a socket is filtered.
+
+pub mod sys;
+
+pub mod log;
+
+pub mod manifest;
+
+pub mod pack;
+
+pub mod plan;
+
+pub mod world;
+
+pub mod agent;
+
+pub mod judge;
+
+pub mod decide;
+
+pub mod run;
+
+pub mod report;
+
+pub mod cli;
+
+use std::process::ExitCode;
+
+/// Runs the command line of this process to its end and returns its exit code (contract §9).
+pub fn main() -> ExitCode {
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,5 @@
+//! The one binary, `crucible`.
+
+fn main() -> std::process::ExitCode {
+    engine::main()
+}

@@ -1,0 +1,1 @@
+//! Integration tests: one module per section of the contract.
