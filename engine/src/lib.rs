@@ -21,6 +21,8 @@
 
 pub mod sys;
 
+pub mod score;
+
 pub mod log;
 
 pub mod manifest;

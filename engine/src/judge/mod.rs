@@ -1,1 +1,8 @@
 //! Turns the output of `measure_cmd` into a reading (contract §3). It refuses to know what is kept.
+
+pub mod json;
+pub mod reading;
+pub mod tail;
+
+pub use reading::{Fault, Reading};
+pub use tail::ObjectLine;

@@ -1,0 +1,104 @@
+//! Turns bytes into a JSON value in which no object holds one key twice, at any depth.
+//! It refuses to know what the value means.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+/// Parses exactly one JSON value; a repeated key, a number beyond a double and trailing text are errors.
+///
+/// # Errors
+/// What serde_json says of the text, or that a key stands twice in one object.
+pub fn parse_strict(bytes: &[u8]) -> Result<Value, serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let value = Strict.deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    Ok(value)
+}
+
+struct Strict;
+
+impl<'de> DeserializeSeed<'de> for Strict {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Strict {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value without repeated keys")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        serde_json::Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("number out of range"))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_string<E: Error>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = access.next_element_seed(Strict)? {
+            items.push(item);
+        }
+        Ok(Value::Array(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(key) = access.next_key::<String>()? {
+            if map.contains_key(&key) {
+                return Err(A::Error::custom(format!("the key `{}` stands twice", key.escape_debug())));
+            }
+            let value = access.next_value_seed(Strict)?;
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agrees_with_serde_json_on_what_holds_no_repeated_key() {
+        for text in ["null", "[1, -2, 3.5, \"x\", true, {}]", r#"{"a":{"b":[{"c":1e300}]}}"#, "18446744073709551615"] {
+            let loose: Value = serde_json::from_str(text).unwrap();
+            assert_eq!(parse_strict(text.as_bytes()).unwrap(), loose, "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_repeated_keys_at_any_depth_and_trailing_text() {
+        for text in [r#"{"a":1,"a":2}"#, r#"[{"a":{"b":1,"b":1}}]"#, r#"{"\u0061":1,"a":2}"#, "{} {}", "1e999"] {
+            assert!(parse_strict(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+}
