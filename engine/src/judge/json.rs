@@ -89,7 +89,9 @@ mod tests {
 
     #[test]
     fn agrees_with_serde_json_on_what_holds_no_repeated_key() {
-        for text in ["null", "[1, -2, 3.5, \"x\", true, {}]", r#"{"a":{"b":[{"c":1e300}]}}"#, "18446744073709551615"] {
+        for text in
+            ["null", "[1, -2, 3.5, \"x\", true, {}]", r#"{"a":{"b":[{"c":1e300}]}}"#, "18446744073709551615"]
+        {
             let loose: Value = serde_json::from_str(text).unwrap();
             assert_eq!(parse_strict(text.as_bytes()).unwrap(), loose, "{text}");
         }
@@ -97,7 +99,9 @@ mod tests {
 
     #[test]
     fn refuses_repeated_keys_at_any_depth_and_trailing_text() {
-        for text in [r#"{"a":1,"a":2}"#, r#"[{"a":{"b":1,"b":1}}]"#, r#"{"\u0061":1,"a":2}"#, "{} {}", "1e999"] {
+        for text in
+            [r#"{"a":1,"a":2}"#, r#"[{"a":{"b":1,"b":1}}]"#, r#"{"\u0061":1,"a":2}"#, "{} {}", "1e999"]
+        {
             assert!(parse_strict(text.as_bytes()).is_err(), "{text}");
         }
     }

@@ -92,7 +92,15 @@ impl Reading {
     }
 
     fn blank() -> Reading {
-        Reading { valid: false, score: None, tiebreak: None, solved: false, note: None, detail: None, fault: None }
+        Reading {
+            valid: false,
+            score: None,
+            tiebreak: None,
+            solved: false,
+            note: None,
+            detail: None,
+            fault: None,
+        }
     }
 
     /// `detail.total` when it is a finite number (contract §4, the baseline's total).

@@ -1,2 +1,12 @@
-//! Turns what happened in a run into lines of `state/session.jsonl`, and back (contract §7).
+//! Turns what happened in a run into lines of `state/session.jsonl`, and back (contract §7, note N9).
 //! It refuses to know why anything happened.
+
+pub mod read;
+pub mod row;
+pub mod wire;
+pub mod write;
+
+pub use read::{Entry, LogReader, ReadError};
+pub use row::{Decision, Evidence, RowWire};
+pub use wire::{AgentEvent, Outcome, Phase, SessionEvent, TaskStatus};
+pub use write::{Durability, LogError, SessionLog};

@@ -1,2 +1,17 @@
 //! Turns events into a state and effects, and effects into events, until the run has an outcome.
 //! It refuses to know how a log line looks and how a file is restored.
+
+pub mod effect;
+pub mod event;
+pub mod graph;
+pub mod state;
+pub mod step;
+
+pub use effect::{Brief, Effect, Job, Known, Recent};
+pub use event::{Candidate, Escalation, Event, EventKind, Interrupt, TaskEnd, TaskReport};
+pub use graph::{Graph, Op, Task, TaskId};
+pub use state::{State, Terms};
+pub use step::step;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! Turns the brief of a run into the text an agent reads for `{{STATUS}}`.
+//! It refuses to know what the judge runs.
+
+use std::fmt::Write;
+
+use crate::log::Decision;
+use crate::run::Brief;
+
+/// The longest note told of one iteration, in characters.
+const NOTE_MAX: usize = 200;
+
+/// A few lines on where the run stands.
+#[must_use]
+pub fn status(brief: &Brief) -> String {
+    let mut text = format!("Iteration {} of {}.", brief.iter, brief.iters_total);
+    let Brief { objective, direction, .. } = brief;
+    let _ = write!(text, " The objective is `{objective}`; {direction} is better.");
+    if let Some(baseline) = brief.baseline {
+        let _ = write!(text, "\nBaseline: {baseline}.");
+    }
+    if let Some((best, iter)) = brief.best {
+        let _ = write!(
+            text,
+            "\nBest so far: {best}, from {}.",
+            if iter == 0 { "the baseline".to_owned() } else { format!("iteration {iter}") }
+        );
+    }
+    if !brief.recent.is_empty() {
+        text.push_str("\nRecent iterations:");
+    }
+    for recent in &brief.recent {
+        let settled = if recent.decision == Decision::Keep { "kept" } else { "discarded" };
+        let score = recent.score.map_or("no score".to_owned(), |score| score.to_string());
+        let _ = write!(text, "\n- {}: {settled}, {score}", recent.iter);
+        let note: String =
+            recent.note.chars().map(|c| if c.is_control() { ' ' } else { c }).take(NOTE_MAX).collect();
+        if !note.is_empty() {
+            let _ = write!(text, " ({note})");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::Recent;
+    use crate::score::{Direction, Score};
+
+    #[test]
+    fn tells_where_the_run_stands() {
+        let brief = Brief {
+            iter: 3,
+            iters_total: 10,
+            objective: "score".into(),
+            direction: Direction::Higher,
+            baseline: Score::new(0.0),
+            best: Some((Score::new(1.5).unwrap(), 1)),
+            recent: vec![
+                Recent { iter: 1, decision: Decision::Keep, score: Score::new(1.5), note: String::new() },
+                Recent {
+                    iter: 2,
+                    decision: Decision::Discard,
+                    score: None,
+                    note: "measure_cmd\nexited 1".into(),
+                },
+            ],
+        };
+        insta::assert_snapshot!(status(&brief), @r"
+        Iteration 3 of 10. The objective is `score`; higher is better.
+        Baseline: 0.
+        Best so far: 1.5, from iteration 1.
+        Recent iterations:
+        - 1: kept, 1.5
+        - 2: discarded, no score (measure_cmd exited 1)
+        ");
+    }
+}

@@ -1,0 +1,160 @@
+//! Turns the lines of a session log into entries, past torn lines and unknown kinds (contract §7).
+//! It refuses to know who wrote them.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::wire::SessionEvent;
+
+/// One line that could be read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// Its sequence number; logs of before it existed have none.
+    pub seq: Option<u64>,
+    /// When it was written, RFC 3339 in UTC.
+    pub ts: Option<String>,
+    /// What it says.
+    pub event: SessionEvent,
+}
+
+/// Why a log could not be read on.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The file system refused.
+    #[error("read the session log {path}")]
+    Io {
+        /// The log.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+/// The longest line a reader takes in, in bytes; a longer one is passed over like a torn one.
+const LINE_MAX: u64 = 64 * 1024 * 1024;
+
+/// Yields each readable line; torn, blank and foreign ones are passed over and counted.
+#[derive(Debug)]
+pub struct LogReader {
+    lines: BufReader<File>,
+    path: PathBuf,
+    line: Vec<u8>,
+    skipped: u64,
+}
+
+impl LogReader {
+    /// Opens a log for reading from its first line.
+    ///
+    /// # Errors
+    /// When the file cannot be opened.
+    pub fn open(path: &Path) -> Result<LogReader, ReadError> {
+        let file = File::open(path).map_err(|source| ReadError::Io { path: path.to_owned(), source })?;
+        Ok(LogReader {
+            lines: BufReader::with_capacity(64 * 1024, file),
+            path: path.to_owned(),
+            line: Vec::new(),
+            skipped: 0,
+        })
+    }
+
+    /// Reads up to the next line feed; of a line past the bound only its end is kept, which parses as nothing.
+    fn read_line(&mut self) -> io::Result<bool> {
+        self.line.clear();
+        loop {
+            let got = (&mut self.lines).take(LINE_MAX).read_until(b'\n', &mut self.line)?;
+            let ended = self.line.last() == Some(&b'\n');
+            if got == 0 || ended {
+                return Ok(!self.line.is_empty());
+            }
+            if u64::try_from(self.line.len()).is_ok_and(|length| length >= LINE_MAX) {
+                self.line.clear();
+                self.line.push(b'?');
+            }
+        }
+    }
+
+    /// How many lines so far were passed over.
+    #[must_use]
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+}
+
+impl Iterator for LogReader {
+    type Item = Result<Entry, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            match self.read_line() {
+                Ok(false) => return None,
+                Ok(true) => {}
+                Err(source) => return Some(Err(ReadError::Io { path: self.path.clone(), source })),
+            }
+            // A crash of the machine can leave a block of NUL bytes where a line was to be.
+            let start = self.line.iter().position(|byte| *byte != 0).unwrap_or(self.line.len());
+            let line = self.line.get(start..).unwrap_or_default().trim_ascii();
+            if line.is_empty() {
+                continue;
+            }
+            match parse(line) {
+                Some(entry) => return Some(Ok(entry)),
+                None => self.skipped = self.skipped.saturating_add(1),
+            }
+        }
+    }
+}
+
+/// Reads one line; `None` for what is not a line of a session log.
+fn parse(line: &[u8]) -> Option<Entry> {
+    #[derive(Deserialize)]
+    struct Head {
+        v: u32,
+        #[serde(default)]
+        seq: Option<u64>,
+        #[serde(default)]
+        ts: Option<String>,
+    }
+    let head: Head = serde_json::from_slice(line).ok()?;
+    if head.v != 1 {
+        return None;
+    }
+    let event = serde_json::from_slice(line).ok()?;
+    Some(Entry { seq: head.seq, ts: head.ts, event })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &str, expect: Option<SessionEvent>) {
+        assert_eq!(parse(line.as_bytes()).map(|entry| entry.event), expect, "{line}");
+    }
+
+    #[test]
+    fn reads_old_and_new_lines_and_passes_over_the_rest() {
+        check(r#"{"v":1,"kind":"note","msg":"x"}"#, Some(SessionEvent::Note { msg: "x".into() }));
+        check(
+            r#"{"v":1,"kind":"note","msg":"x","new_field":[1]}"#,
+            Some(SessionEvent::Note { msg: "x".into() }),
+        );
+        check(r#"{"v":1,"kind":"finished"}"#, Some(SessionEvent::Finished));
+        check(r#"{"v":1,"kind":"a_kind_to_come","x":1}"#, Some(SessionEvent::Unknown));
+        check(r#"{"v":2,"kind":"note","msg":"x"}"#, None);
+        check(r#"{"v":1,"kind":"no"#, None);
+        check("\0\0\0\0", None);
+    }
+
+    #[test]
+    fn a_row_of_before_the_additions_is_read() {
+        let line = r#"{"v":1,"kind":"row","row":{"iter":3,"decision":"keep","note":"n","detail":{"a":1},"diff":"d","diffstat":"s","score":2.5,"kept_snap":"abc","evidence":[],"candidate_md":""},"solved":true}"#;
+        let Some(SessionEvent::Row { row, solved }) = parse(line.as_bytes()).map(|entry| entry.event) else {
+            panic!("not a row")
+        };
+        assert!(solved);
+        assert_eq!(row.score.unwrap().value().to_bits(), 2.5f64.to_bits());
+        assert_eq!(row.kept_snap.as_deref(), Some("abc"));
+    }
+}

@@ -1,0 +1,132 @@
+//! Turns a settled iteration into its wire record (contract §7, `row`).
+//! It refuses to know how the decision was made.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::score::Score;
+
+/// How an iteration was settled. The tokens of the phases that are not run yet are read, never written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Decision {
+    /// The first valid reading.
+    Baseline,
+    /// A baseline that could not be scored.
+    BaselineSkipped,
+    /// The candidate became the best.
+    Keep,
+    /// The workspace went back to the best.
+    Discard,
+    /// The turn died of transport.
+    InfraDead,
+    /// A wide-round candidate that was kept.
+    WideKeep,
+    /// A wide-round candidate that was discarded.
+    WideDiscard,
+    /// A wide-round slot that was not run.
+    WideSkip,
+    /// A wide-round slot that failed.
+    WideFail,
+    /// An epilogue task that passed.
+    Epilogue,
+    /// An epilogue task that was not run.
+    EpilogueSkip,
+    /// An epilogue task that failed.
+    EpilogueFail,
+}
+
+/// What one task of the iteration contributed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// The task's name.
+    pub task: String,
+    /// Its status token.
+    pub disposition: String,
+    /// One line for a person.
+    pub note: String,
+}
+
+/// One settled iteration. Iteration 0 is the baseline.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RowWire {
+    /// The iteration, counted from 1; 0 for the baseline.
+    pub iter: u32,
+    /// How it was settled.
+    pub decision: Decision,
+    /// One line for a person: the judge's note, or why there is no reading.
+    #[serde(default)]
+    pub note: String,
+    /// The judge's free-form detail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<Map<String, Value>>,
+    /// The candidate against the best before it, cut at 200 kB.
+    #[serde(default)]
+    pub diff: String,
+    /// The summary of the whole diff.
+    #[serde(default)]
+    pub diffstat: String,
+    /// The score, where the reading has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub score: Option<Score>,
+    /// The tiebreak, where the reading has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tiebreak: Option<Score>,
+    /// `detail.total`, where it is a number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<Score>,
+    /// `"wide"` for a wide-round row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
+    /// The snapshot token of a kept candidate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_snap: Option<String>,
+    /// What each task contributed.
+    #[serde(default)]
+    pub evidence: Vec<Evidence>,
+    /// The agent's own account of its candidate, `CANDIDATE.md`.
+    #[serde(default)]
+    pub candidate_md: String,
+    /// The commit that holds the candidate, kept or not (our addition).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub candidate: Option<String>,
+    /// Processes that outlived their command and were ended, by name (our addition).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub killed: Vec<String>,
+    /// Frozen files that had been changed and were put back (our addition).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub frozen_restored: Vec<String>,
+    /// Paths that did not become part of the candidate, with the reason (our addition).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dropped: Vec<String>,
+    /// Wall-clock seconds of the iteration (our addition).
+    #[serde(default)]
+    pub secs: f64,
+}
+
+impl RowWire {
+    /// An empty row of an iteration.
+    #[must_use]
+    pub fn new(iter: u32, decision: Decision) -> RowWire {
+        RowWire {
+            iter,
+            decision,
+            note: String::new(),
+            detail: None,
+            diff: String::new(),
+            diffstat: String::new(),
+            score: None,
+            tiebreak: None,
+            total: None,
+            phase: None,
+            kept_snap: None,
+            evidence: Vec::new(),
+            candidate_md: String::new(),
+            candidate: None,
+            killed: Vec::new(),
+            frozen_restored: Vec::new(),
+            dropped: Vec::new(),
+            secs: 0.0,
+        }
+    }
+}

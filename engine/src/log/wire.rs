@@ -1,0 +1,278 @@
+//! Turns events of a run into their JSON shapes (contract §7, note N9).
+//! It refuses to know files and sequence numbers.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::row::RowWire;
+use crate::score::Score;
+
+/// Where the loop stands: the tokens of contract §7, shared with the control bridge's status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// The log is open.
+    Starting,
+    /// The workspace is being set up.
+    Preflight,
+    /// The pristine workspace is being measured.
+    Baseline,
+    /// Parallel proposals are being made.
+    Wide,
+    /// A candidate is being made and measured.
+    Iteration,
+    /// An operator asked the loop to wait.
+    Paused,
+    /// The loop waits for an approval.
+    Parked,
+    /// Two turns in a row died of transport.
+    Distressed,
+    /// The agent gave up and said why.
+    Escalated,
+    /// Work that runs once after the last iteration.
+    Epilogue,
+    /// Nothing more will run.
+    Finished,
+}
+
+/// How a run ended: the tokens of `shutdown` (contract §7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// All iterations were run.
+    Finished,
+    /// The judge declared the win.
+    Solved,
+    /// A ceiling refused further work.
+    Budget,
+    /// An operator ended the run.
+    Stopped,
+    /// The agent gave up and said why.
+    Escalated,
+    /// Turns stopped making a difference.
+    Stalled,
+    /// The engine could not go on.
+    Error,
+}
+
+impl Outcome {
+    /// The wire token.
+    #[must_use]
+    pub fn token(self) -> &'static str {
+        match self {
+            Outcome::Finished => "finished",
+            Outcome::Solved => "solved",
+            Outcome::Budget => "budget",
+            Outcome::Stopped => "stopped",
+            Outcome::Escalated => "escalated",
+            Outcome::Stalled => "stalled",
+            Outcome::Error => "error",
+        }
+    }
+}
+
+/// How a task settled (note N9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskStatus {
+    /// It did what it was for.
+    Pass,
+    /// It ran and failed.
+    Fail,
+    /// What carries it failed.
+    Transport,
+    /// It returned that there was nothing to do.
+    Skipped,
+    /// Something before it kept it from running.
+    Blocked,
+    /// A ceiling kept it from running.
+    Truncated,
+    /// No listed label was chosen.
+    NotTaken,
+}
+
+impl TaskStatus {
+    /// The wire token.
+    #[must_use]
+    pub fn token(self) -> &'static str {
+        match self {
+            TaskStatus::Pass => "pass",
+            TaskStatus::Fail => "fail",
+            TaskStatus::Transport => "transport",
+            TaskStatus::Skipped => "skipped",
+            TaskStatus::Blocked => "blocked",
+            TaskStatus::Truncated => "truncated",
+            TaskStatus::NotTaken => "not_taken",
+        }
+    }
+}
+
+/// What a turn's process said while it ran.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum AgentEvent {
+    /// The engine's own remark on the turn.
+    Log {
+        /// The remark.
+        text: String,
+    },
+    /// Output as it came; bytes that are not UTF-8 are replaced.
+    Raw {
+        /// `stdout` or `stderr`.
+        stream: String,
+        /// The bytes, as text.
+        text: String,
+    },
+    /// The process ended.
+    Exit {
+        /// Its exit code, 128+n for signal n.
+        code: i32,
+    },
+    /// Any kind that this build does not write.
+    #[serde(other, skip_serializing)]
+    Other,
+}
+
+/// One line of the session log without its envelope.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum SessionEvent {
+    /// The first line of a process's part of the log.
+    Start {
+        /// The goal's text.
+        goal: String,
+        /// The objective's label, under its historic key.
+        gate: String,
+        /// The agent's model.
+        model: String,
+        /// The namespace of a deployed run; empty otherwise.
+        #[serde(default)]
+        namespace: String,
+        /// How many iterations may run.
+        iters_total: u32,
+        /// The cost ceiling in US dollars.
+        #[serde(default)]
+        max_cost: Option<f64>,
+        /// The wall-clock ceiling in seconds.
+        #[serde(default)]
+        max_secs: Option<f64>,
+    },
+    /// The comparability key of the run (contract §7, `RunIdentity`).
+    Identity {
+        /// `v1:` and 64 hex digits.
+        identity: String,
+    },
+    /// The loop went to another phase or iteration.
+    Phase {
+        /// Where it stands.
+        phase: Phase,
+        /// The iteration, 0 before the first.
+        iter: u32,
+    },
+    /// A remark for a person.
+    Note {
+        /// The remark.
+        msg: String,
+    },
+    /// The graph that each iteration runs.
+    PlanAdmitted {
+        /// Counts the graphs of this run, from 1.
+        plan_version: u32,
+        /// Why this graph.
+        reason: String,
+        /// The cost ceiling of the graph in US dollars.
+        budget_usd: Option<f64>,
+        /// The names of its tasks, in order of readiness.
+        tasks: Vec<String>,
+    },
+    /// An agent turn begins.
+    AgentStart {
+        /// Its iteration.
+        iter: u32,
+    },
+    /// Something a turn's process said.
+    Agent {
+        /// What it said.
+        event: AgentEvent,
+    },
+    /// The agent turn is over and nothing of it runs any more.
+    AgentDone,
+    /// A task of the graph settled.
+    TaskResult {
+        /// The task's name.
+        task: String,
+        /// How it settled.
+        status: TaskStatus,
+        /// The graph it belongs to.
+        plan_version: u32,
+        /// `propose`, `apply`, `measure` or `decide`.
+        task_kind: String,
+        /// The iteration.
+        iter: u32,
+        /// How often it was tried.
+        attempts: u32,
+        /// What it cost in US dollars.
+        cost_usd: f64,
+        /// The score, for a measurement.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        metric: Option<Score>,
+        /// The reading of a measurement, the verdict of a decision.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<Value>,
+        /// One line for a person.
+        note: String,
+        /// Wall-clock seconds.
+        secs: f64,
+    },
+    /// An iteration is settled.
+    Row {
+        /// Its record.
+        row: Box<RowWire>,
+        /// Whether it met the win condition.
+        solved: bool,
+    },
+    /// The agent gave up (note N10, `ESCALATION.json`).
+    Escalation {
+        /// The agent's own category.
+        category: String,
+        /// Why.
+        reason: String,
+        /// What it bases that on.
+        evidence: Value,
+    },
+    /// What has been spent so far.
+    Budget {
+        /// US dollars.
+        spent: f64,
+        /// Seconds since the run began.
+        elapsed_secs: f64,
+    },
+    /// The result of the run.
+    Summary {
+        /// The objective's label, under its historic key.
+        gate: String,
+        /// The best score.
+        best_score: Option<Score>,
+        /// The baseline's score.
+        baseline_score: Option<Score>,
+        /// Iterations settled, the baseline aside.
+        iterations: u32,
+        /// How many of them were kept.
+        kept: u32,
+        /// The snapshot token of the best.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        best_snap: Option<String>,
+    },
+    /// Nothing more will run.
+    Finished,
+    /// The last line of a run that ended on purpose.
+    Shutdown {
+        /// How it ended.
+        outcome: Outcome,
+        /// Why, for a person.
+        reason: String,
+    },
+    /// A kind that this build does not know; readers pass over it.
+    #[serde(other, skip_serializing)]
+    Unknown,
+}

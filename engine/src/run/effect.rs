@@ -1,0 +1,98 @@
+//! Turns what `step` wants done into values that a shell can carry out.
+//! It refuses to know how anything is done.
+
+use super::graph::TaskId;
+use crate::log::{Decision, Durability, Outcome, SessionEvent};
+use crate::score::{Direction, Score};
+
+/// Something the shell must do, in the order given.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Append a line to the session log.
+    Log(Box<SessionEvent>, Durability),
+    /// Start the one job that may run; it answers with one event.
+    Run(Job),
+    /// End the running job early; it still answers.
+    Cancel,
+    /// Nothing more will be asked: write the report and the last line.
+    Finish {
+        /// How the run ended.
+        outcome: Outcome,
+        /// Why, for a person.
+        reason: String,
+    },
+}
+
+/// Work that takes time.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Job {
+    /// An agent turn and the recording of its candidate. Answers `Task`.
+    Propose {
+        /// Which task.
+        task: TaskId,
+        /// What the prompt says of the run.
+        brief: Brief,
+    },
+    /// `apply_cmd`. Answers `Task`.
+    Apply {
+        /// Which task.
+        task: TaskId,
+    },
+    /// `measure_cmd`. Answers `Task`.
+    Measure {
+        /// Which task.
+        task: TaskId,
+        /// The numbers it may know.
+        known: Known,
+    },
+    /// Keep the workspace as it is. Answers `Snapshotted`.
+    Snapshot,
+    /// Go back to a token. Answers `Restored`.
+    Restore {
+        /// The token of the best.
+        token: String,
+    },
+}
+
+/// The engine's current numbers, handed to the judge (contract §3).
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Known {
+    /// `CRUCIBLE_BASELINE_SCORE`
+    pub baseline_score: Option<Score>,
+    /// `CRUCIBLE_BASELINE_TOTAL`
+    pub baseline_total: Option<Score>,
+    /// `CRUCIBLE_BEST_SCORE`
+    pub best_score: Option<Score>,
+}
+
+/// What an agent is told of the run so far, for `{{STATUS}}`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Brief {
+    /// This iteration, from 1.
+    pub iter: u32,
+    /// How many there may be.
+    pub iters_total: u32,
+    /// The objective's label.
+    pub objective: String,
+    /// Which way it gets better.
+    pub direction: Direction,
+    /// The baseline's score.
+    pub baseline: Option<Score>,
+    /// The best score and the iteration that brought it.
+    pub best: Option<(Score, u32)>,
+    /// The last settled iterations, oldest first.
+    pub recent: Vec<Recent>,
+}
+
+/// One settled iteration, as an agent is told of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recent {
+    /// The iteration.
+    pub iter: u32,
+    /// How it was settled.
+    pub decision: Decision,
+    /// Its score.
+    pub score: Option<Score>,
+    /// One line of why.
+    pub note: String,
+}

@@ -1,0 +1,118 @@
+//! Turns what came back from the world into values that `step` can fold.
+//! It refuses to know how any of it was found out.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::graph::TaskId;
+use crate::judge::Reading;
+
+/// Something that happened, and when.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// Time since the run began.
+    pub at: Duration,
+    /// What happened.
+    pub kind: EventKind,
+}
+
+/// What can happen to a run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum EventKind {
+    /// The workspace stands at its baseline commit.
+    Ready,
+    /// A task came to its end.
+    Task(Box<TaskEnd>),
+    /// The world kept the workspace as it is, under this token, or did not.
+    Snapshotted(Result<String, String>),
+    /// The world went back to the best, or did not.
+    Restored(Result<(), String>),
+    /// An operator asked for the end.
+    Interrupted(Interrupt),
+    /// `--max-time` is over.
+    OutOfTime,
+}
+
+/// How urgently an operator asked for the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interrupt {
+    /// Settle the running iteration, then end.
+    Stop,
+    /// End what runs now, put the workspace back, then end.
+    Abort,
+}
+
+/// What a task brought back.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskEnd {
+    /// Which task.
+    pub task: TaskId,
+    /// What it is worth.
+    pub report: TaskReport,
+    /// Names of processes that outlived their command and were ended.
+    pub killed: Vec<String>,
+    /// Frozen files that had been changed and were put back before the task ran.
+    pub frozen_restored: Vec<String>,
+    /// Wall-clock seconds.
+    pub secs: f64,
+}
+
+/// What a task of each kind is worth.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TaskReport {
+    /// An agent turn.
+    Proposed {
+        /// Why the turn counts as failed; such a candidate is not measured.
+        failure: Option<String>,
+        /// What stands in the workspace after it.
+        candidate: Box<Candidate>,
+        /// The agent gave up.
+        escalation: Option<Escalation>,
+    },
+    /// `apply_cmd`, or nothing where the pack has none.
+    Applied {
+        /// Why the candidate could not be made live.
+        failure: Option<String>,
+    },
+    /// `measure_cmd`.
+    Measured {
+        /// What it said.
+        reading: Reading,
+    },
+    /// The engine could not run the task at all; the run ends.
+    Broken {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// The workspace after a turn, against the best.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Candidate {
+    /// The commit that holds it; `None` where it could not be recorded.
+    pub commit: Option<String>,
+    /// Why it cannot be a candidate.
+    pub refused: Option<String>,
+    /// Whether its tree differs from the best's.
+    pub changed: bool,
+    /// The patch, cut at 200 kB.
+    pub diff: String,
+    /// The summary of the whole patch.
+    pub diffstat: String,
+    /// Paths that did not become part of it, with the reason.
+    pub dropped: Vec<String>,
+    /// The agent's own account, `CANDIDATE.md`.
+    pub account: String,
+}
+
+/// `ESCALATION.json` (note N10).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Escalation {
+    /// The agent's own category.
+    pub category: String,
+    /// Why.
+    pub reason: String,
+    /// What it bases that on.
+    pub evidence: Value,
+}
