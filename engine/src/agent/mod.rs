@@ -5,3 +5,4 @@ pub mod prompt;
 pub mod status;
 
 pub use prompt::Template;
+pub use status::{Brief, Recent};

@@ -4,7 +4,39 @@
 use std::fmt::Write;
 
 use crate::log::Decision;
-use crate::run::Brief;
+use crate::score::{Direction, Score};
+
+/// What an agent is told of the run so far, for `{{STATUS}}`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Brief {
+    /// This iteration, from 1.
+    pub iter: u32,
+    /// How many there may be.
+    pub iters_total: u32,
+    /// The objective's label.
+    pub objective: String,
+    /// Which way it gets better.
+    pub direction: Direction,
+    /// The baseline's score.
+    pub baseline: Option<Score>,
+    /// The best score and the iteration that brought it.
+    pub best: Option<(Score, u32)>,
+    /// The last settled iterations, oldest first.
+    pub recent: Vec<Recent>,
+}
+
+/// One settled iteration, as an agent is told of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recent {
+    /// The iteration.
+    pub iter: u32,
+    /// How it was settled.
+    pub decision: Decision,
+    /// Its score.
+    pub score: Option<Score>,
+    /// One line of why.
+    pub note: String,
+}
 
 /// The longest note told of one iteration, in characters.
 const NOTE_MAX: usize = 200;
@@ -44,8 +76,6 @@ pub fn status(brief: &Brief) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::Recent;
-    use crate::score::{Direction, Score};
 
     #[test]
     fn tells_where_the_run_stands() {

@@ -2,8 +2,9 @@
 //! It refuses to know how anything is done.
 
 use super::graph::TaskId;
-use crate::log::{Decision, Durability, Outcome, SessionEvent};
-use crate::score::{Direction, Score};
+use crate::agent::Brief;
+use crate::log::{Durability, Outcome, SessionEvent};
+use crate::score::Score;
 
 /// Something the shell must do, in the order given.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,36 +64,4 @@ pub struct Known {
     pub baseline_total: Option<Score>,
     /// `CRUCIBLE_BEST_SCORE`
     pub best_score: Option<Score>,
-}
-
-/// What an agent is told of the run so far, for `{{STATUS}}`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Brief {
-    /// This iteration, from 1.
-    pub iter: u32,
-    /// How many there may be.
-    pub iters_total: u32,
-    /// The objective's label.
-    pub objective: String,
-    /// Which way it gets better.
-    pub direction: Direction,
-    /// The baseline's score.
-    pub baseline: Option<Score>,
-    /// The best score and the iteration that brought it.
-    pub best: Option<(Score, u32)>,
-    /// The last settled iterations, oldest first.
-    pub recent: Vec<Recent>,
-}
-
-/// One settled iteration, as an agent is told of it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Recent {
-    /// The iteration.
-    pub iter: u32,
-    /// How it was settled.
-    pub decision: Decision,
-    /// Its score.
-    pub score: Option<Score>,
-    /// One line of why.
-    pub note: String,
 }

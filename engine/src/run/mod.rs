@@ -7,7 +7,7 @@ pub mod graph;
 pub mod state;
 pub mod step;
 
-pub use effect::{Brief, Effect, Job, Known, Recent};
+pub use effect::{Effect, Job, Known};
 pub use event::{Candidate, Escalation, Event, EventKind, Interrupt, TaskEnd, TaskReport};
 pub use graph::{Graph, Op, Task, TaskId};
 pub use state::{State, Terms};

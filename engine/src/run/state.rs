@@ -4,8 +4,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::effect::{Brief, Known, Recent};
+use super::effect::Known;
 use super::graph::{Graph, Settled, TaskId};
+use crate::agent::{Brief, Recent};
 use crate::decide::{Rule, Standing};
 use crate::judge::Reading;
 use crate::log::{Outcome, Phase, RowWire};

@@ -1,0 +1,91 @@
+//! Turns a tally into the text at the end of a run: chart, rows, where the files are.
+//! It refuses to know where the text goes.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use super::chart::{chart, short};
+use super::escape::{plain, plain_cut};
+use super::tally::{Brief, Tally};
+use crate::log::Decision;
+
+/// How many rows are shown; of more, the kept ones and the last ones.
+const ROWS_MAX: usize = 20;
+
+/// Where a person finds what the run left.
+#[derive(Debug, Clone, Copy)]
+pub struct Places<'a> {
+    /// The workspace, at the best.
+    pub workspace: &'a Path,
+    /// `session.jsonl`
+    pub session_log: &'a Path,
+    /// `report.json`
+    pub report: &'a Path,
+}
+
+/// The text at the end of a run.
+#[must_use]
+pub fn ending(tally: &Tally, places: Places<'_>) -> String {
+    let mut text = String::new();
+    let picture = chart(tally);
+    if !picture.is_empty() {
+        let _ = writeln!(text, "\n{} (* kept, . discarded, x not scored)", plain(&tally.objective));
+        text.push_str(&picture);
+    }
+    text.push('\n');
+    rows(&mut text, tally);
+    let score = |score: Option<crate::score::Score>| score.map_or("none".to_owned(), short);
+    if let Some((outcome, reason)) = &tally.outcome {
+        let _ = writeln!(text, "\n{}: {}", outcome.token(), plain(reason));
+    }
+    let _ = writeln!(
+        text,
+        "best {} (baseline {}), {} of {} kept",
+        score(tally.best),
+        score(tally.baseline),
+        tally.kept(),
+        tally.settled()
+    );
+    let _ = writeln!(text, "workspace {}", places.workspace.display());
+    let _ = writeln!(text, "log       {}", places.session_log.display());
+    let _ = writeln!(text, "report    {}", places.report.display());
+    text
+}
+
+fn rows(text: &mut String, tally: &Tally) {
+    let hidden = tally.rows.len().saturating_sub(ROWS_MAX);
+    let shown = |(at, row): &(usize, &Brief)| *at >= hidden || row.kept_snap.is_some();
+    let mut left_out = 0usize;
+    let mut before = 0usize;
+    for (at, row) in tally.rows.iter().enumerate() {
+        // Of a long run the kept rows are shown up to the same bound again.
+        if shown(&(at, row)) && (at >= hidden || before < ROWS_MAX) {
+            before = before.saturating_add(usize::from(at < hidden));
+            let _ = writeln!(text, "{}", line(row));
+        } else {
+            left_out = left_out.saturating_add(1);
+        }
+    }
+    if left_out > 0 {
+        let _ = writeln!(text, "({left_out} more in the log)");
+    }
+}
+
+/// One row as a line.
+#[must_use]
+pub fn line(row: &Brief) -> String {
+    let word = match row.decision {
+        Decision::Keep if row.solved => "solved",
+        Decision::Keep => "keep",
+        Decision::Baseline => "baseline",
+        Decision::BaselineSkipped => "no baseline",
+        Decision::Discard => "discard",
+        _ => "other",
+    };
+    let score = row.score.map_or("-".to_owned(), short);
+    let mut text = format!("{:>5}  {word:<11} {score:>10}  {:>7.2}s", row.iter, row.secs);
+    if !row.note.is_empty() {
+        let _ = write!(text, "  {}", plain_cut(&row.note, 100));
+    }
+    text
+}

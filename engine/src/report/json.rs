@@ -1,0 +1,70 @@
+//! Turns a tally into `state/report.json`. It refuses to know how the file is written.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::tally::{Brief, Tally};
+use crate::log::Outcome;
+use crate::score::Score;
+
+/// The whole run for a script. Version 1: fields may be added, none changes its meaning.
+#[derive(Debug, Serialize)]
+pub struct Report<'a> {
+    /// The shape's version.
+    pub version: u32,
+    /// How the run ended.
+    pub outcome: Option<Outcome>,
+    /// Why, for a person.
+    pub reason: &'a str,
+    /// The comparability key (contract §7).
+    pub identity: Option<&'a str>,
+    /// The objective's label.
+    pub objective: &'a str,
+    /// The baseline's score.
+    pub baseline_score: Option<Score>,
+    /// The best score.
+    pub best_score: Option<Score>,
+    /// The snapshot token of the best.
+    pub best_snap: Option<&'a str>,
+    /// Iterations settled, the baseline aside.
+    pub iterations: usize,
+    /// How many of them were kept.
+    pub kept: usize,
+    /// Seconds since the run began.
+    pub elapsed_secs: f64,
+    /// The session log.
+    pub session_log: &'a Path,
+    /// The workspace, at the best.
+    pub workspace: &'a Path,
+    /// Each settled iteration, the baseline first.
+    pub rows: &'a [Brief],
+}
+
+impl<'a> Report<'a> {
+    /// A report of what is known now.
+    #[must_use]
+    pub fn new(
+        tally: &'a Tally,
+        elapsed_secs: f64,
+        session_log: &'a Path,
+        workspace: &'a Path,
+    ) -> Report<'a> {
+        Report {
+            version: 1,
+            outcome: tally.outcome.as_ref().map(|(outcome, _)| *outcome),
+            reason: tally.outcome.as_ref().map_or("", |(_, reason)| reason.as_str()),
+            identity: tally.identity.as_deref(),
+            objective: &tally.objective,
+            baseline_score: tally.baseline,
+            best_score: tally.best,
+            best_snap: tally.best_snap.as_deref(),
+            iterations: tally.settled(),
+            kept: tally.kept(),
+            elapsed_secs,
+            session_log,
+            workspace,
+            rows: &tally.rows,
+        }
+    }
+}

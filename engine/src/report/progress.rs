@@ -1,0 +1,159 @@
+//! Turns the events of a run into lines while it runs, or into one line that is rewritten on a terminal.
+//! It refuses to know what happens next.
+
+use std::io::Write;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::chart::short;
+use super::ending::line;
+use super::escape::{plain, plain_cut};
+use super::tally::Tally;
+use crate::log::{AgentEvent, Phase, SessionEvent};
+
+/// `--ui`: how a run tells what it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ui {
+    /// A progress line on a terminal, lines elsewhere.
+    Auto,
+    /// Lines, with the agent's output.
+    Stream,
+    /// Nothing but errors.
+    Headless,
+}
+
+impl FromStr for Ui {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Ui, String> {
+        match text {
+            "auto" => Ok(Ui::Auto),
+            "stream" => Ok(Ui::Stream),
+            "headless" => Ok(Ui::Headless),
+            other => Err(format!("`{other}` is none of auto, stream, headless")),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Line,
+    Lines,
+    Silent,
+}
+
+/// The running account of a run, written to one stream.
+pub struct Progress {
+    out: Box<dyn Write>,
+    form: Form,
+    agent_output: bool,
+    /// Whether an unfinished progress line stands on the terminal.
+    drawn: bool,
+    /// The terminal's width in columns.
+    columns: usize,
+    tally: Tally,
+}
+
+impl std::fmt::Debug for Progress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Progress")
+            .field("form", &self.form)
+            .field("tally", &self.tally)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Progress {
+    /// An account on `out`; `columns` is its width where it is a terminal.
+    #[must_use]
+    pub fn new(ui: Ui, out: Box<dyn Write>, columns: Option<usize>) -> Progress {
+        let form = match (ui, columns) {
+            (Ui::Headless, _) => Form::Silent,
+            (Ui::Auto, Some(_)) => Form::Line,
+            _ => Form::Lines,
+        };
+        let columns = columns.unwrap_or(100).max(20);
+        Progress { out, form, agent_output: ui == Ui::Stream, drawn: false, columns, tally: Tally::default() }
+    }
+
+    /// What has been seen so far.
+    #[must_use]
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Whether the line tells the elapsed time and wants to be drawn again each second.
+    #[must_use]
+    pub fn ticks(&self) -> bool {
+        self.form == Form::Line
+    }
+
+    /// Takes in one line of the log.
+    pub fn see(&mut self, event: &SessionEvent, elapsed: Duration) {
+        self.tally.see(event);
+        let say =
+            match event {
+                SessionEvent::Note { msg } => Some(plain(msg)),
+                SessionEvent::Row { .. } => self.tally.rows.last().map(line),
+                SessionEvent::Escalation { category, reason, .. } => {
+                    Some(format!("the agent escalated ({}): {}", plain(category), plain(reason)))
+                }
+                SessionEvent::Phase {
+                    phase: Phase::Preflight | Phase::Baseline | Phase::Iteration, ..
+                } if self.agent_output => Some(format!("-- {}", self.standing(elapsed))),
+                SessionEvent::Agent { event: AgentEvent::Raw { text, .. } } if self.agent_output => Some(
+                    text.lines().map(|line| format!("  | {}", plain(line))).collect::<Vec<_>>().join("\n"),
+                ),
+                _ => None,
+            };
+        if let Some(say) = say.filter(|say| !say.is_empty()) {
+            self.say(&say);
+        }
+        self.draw(elapsed);
+    }
+
+    /// Draws the progress line again, on a terminal.
+    pub fn draw(&mut self, elapsed: Duration) {
+        if self.form != Form::Line || self.tally.phase == Phase::Finished {
+            return;
+        }
+        let text = plain_cut(&self.standing(elapsed), self.columns.saturating_sub(1));
+        // A terminal that went away must not end the run.
+        let _ = write!(self.out, "\r\x1b[2K{text}").and_then(|()| self.out.flush());
+        self.drawn = true;
+    }
+
+    /// One line for a person, above the progress line.
+    pub fn say(&mut self, text: &str) {
+        if self.form == Form::Silent {
+            return;
+        }
+        self.clear();
+        let _ = writeln!(self.out, "{text}").and_then(|()| self.out.flush());
+    }
+
+    /// Takes the progress line away.
+    pub fn clear(&mut self) {
+        if std::mem::take(&mut self.drawn) {
+            let _ = write!(self.out, "\r\x1b[2K");
+        }
+    }
+
+    fn standing(&self, elapsed: Duration) -> String {
+        let tally = &self.tally;
+        let best = tally.best.map_or("none".to_owned(), short);
+        let secs = elapsed.as_secs();
+        let phase = match tally.phase {
+            Phase::Starting | Phase::Preflight => "setting up".to_owned(),
+            Phase::Baseline => "measuring the baseline".to_owned(),
+            _ => format!("iteration {} of {}", tally.iter, tally.iters_total),
+        };
+        format!(
+            "{phase} | best {best} | {} kept | {:02}:{:02}:{:02}",
+            tally.kept(),
+            secs / 3600,
+            secs / 60 % 60,
+            secs % 60
+        )
+    }
+}
