@@ -1,0 +1,261 @@
+//! Turns each distinct mistake of a manifest into a diagnostic with a hint, in this one place.
+//! It refuses to know how the mistake was found.
+
+use std::ops::Range;
+
+use policy::diag::{Diagnostic, Source, did_you_mean};
+
+use super::keys::{Kind, ROOT, TABLES, Table};
+use super::{AgentError, EnvError, InjectError, JudgeError, PathError, RepoError, ValueError};
+use super::{WorkspaceError, WorldError};
+use crate::pack::FileError;
+
+/// One mistake in a manifest or in the files it names, by what is wrong rather than by how it reads.
+#[derive(Debug, thiserror::Error)]
+pub enum Mistake {
+    /// More text than is read.
+    #[error("the manifest is {bytes} bytes long: at most {max} are read")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The largest that is read.
+        max: usize,
+    },
+    /// Not text.
+    #[error("the manifest is not UTF-8: the byte at offset {offset} begins no character")]
+    NotUtf8 {
+        /// Offset of the first bad byte.
+        offset: usize,
+    },
+    /// Not TOML, by the parser's own words.
+    #[error("{0}")]
+    Syntax(String),
+    /// One key twice in its table, or a table twice.
+    #[error("this key or table was written before")]
+    Duplicate,
+    /// A key that no table or another table has.
+    #[error("unknown key `{key}` in {table}")]
+    Unknown {
+        /// As written, shortened.
+        key: String,
+        /// The table it stands in, as messages name it.
+        table: String,
+    },
+    /// A key or table that must be there.
+    #[error("{key} is missing")]
+    Missing {
+        /// The key with its table.
+        key: String,
+        /// What it is for.
+        doc: &'static str,
+    },
+    /// A key that the contract knows and this build does not.
+    #[error("{key} is known, and not in this build: {missing}")]
+    NotBuilt {
+        /// The key with its table.
+        key: String,
+        /// What is missing.
+        missing: &'static str,
+    },
+    /// A value that its key does not take.
+    #[error("{key} {error}")]
+    Value {
+        /// The key with its table.
+        key: String,
+        /// What is wrong with it.
+        error: ValueError,
+    },
+    /// `[repo]`.
+    #[error(transparent)]
+    Repo(#[from] RepoError),
+    /// `[workspace]`.
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
+    /// `[workspace].inject`.
+    #[error(transparent)]
+    Inject(#[from] InjectError),
+    /// `[agent]`.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+    /// `[agent.env]`.
+    #[error(transparent)]
+    Env(#[from] EnvError),
+    /// `[judge]`.
+    #[error(transparent)]
+    Judge(#[from] JudgeError),
+    /// `[world]`.
+    #[error(transparent)]
+    World(#[from] WorldError),
+    /// A file that the manifest names.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// A mistake, where it is, and what else has to do with it.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) span: Range<usize>,
+    mistake: Mistake,
+    related: Vec<(Range<usize>, &'static str)>,
+}
+
+/// Where the mistakes of one manifest are gathered.
+#[derive(Debug, Default)]
+pub(crate) struct Sink {
+    found: Vec<Found>,
+    warnings: Vec<Diagnostic>,
+}
+
+impl Sink {
+    pub(crate) fn put(&mut self, span: Range<usize>, mistake: impl Into<Mistake>) {
+        self.found.push(Found::new(span, mistake.into()));
+    }
+
+    pub(crate) fn put_related(
+        &mut self,
+        span: Range<usize>,
+        mistake: impl Into<Mistake>,
+        other: (Range<usize>, &'static str),
+    ) {
+        let related = vec![other];
+        self.found.push(Found { related, ..Found::new(span, mistake.into()) });
+    }
+
+    pub(super) fn extend(&mut self, found: impl IntoIterator<Item = Found>) {
+        self.found.extend(found);
+    }
+
+    pub(crate) fn warn(&mut self, span: Range<usize>, message: &str, hint: &str) {
+        self.warnings.push(Diagnostic::warning(span, message).with_hint(Some(hint.to_owned())));
+    }
+
+    pub(crate) fn into_parts(self) -> (Vec<Found>, Vec<Diagnostic>) {
+        (self.found, self.warnings)
+    }
+
+    /// The diagnostics of all mistakes, in the order of their places.
+    pub(crate) fn into_errors(self, source: &Source) -> Vec<Diagnostic> {
+        let mut found = self.found;
+        found.sort_by_key(|found| (found.span.start, found.span.end));
+        found.into_iter().map(|found| found.into_diagnostic(source)).collect()
+    }
+}
+
+impl Found {
+    pub(crate) fn new(span: Range<usize>, mistake: Mistake) -> Self {
+        Self { span, mistake, related: Vec::new() }
+    }
+
+    /// Whether it only says that something is not there, which a syntax error may have caused.
+    pub(super) fn is_about_absence(&self) -> bool {
+        let mistake = &self.mistake;
+        matches!(
+            mistake,
+            Mistake::Missing { .. }
+                | Mistake::Repo(RepoError::Neither)
+                | Mistake::Agent(AgentError::NoBackend | AgentError::NoCommand | AgentError::StrayCommand)
+                | Mistake::World(WorldError::Unpaired { .. })
+        )
+    }
+
+    pub(crate) fn into_diagnostic(self, source: &Source) -> Diagnostic {
+        let hint = hint(&self.mistake, source, &self.span);
+        let span = source.snap(self.span);
+        let mut diagnostic = Diagnostic::error(span, self.mistake.to_string()).with_hint(hint);
+        for (span, label) in self.related {
+            diagnostic = diagnostic.with_related(source.snap(span), label);
+        }
+        diagnostic
+    }
+}
+
+impl From<(&'static str, ValueError)> for Mistake {
+    fn from((key, error): (&'static str, ValueError)) -> Self {
+        Self::Value { key: key.to_owned(), error }
+    }
+}
+
+fn hint(mistake: &Mistake, source: &Source, span: &Range<usize>) -> Option<String> {
+    match mistake {
+        Mistake::TooLarge { .. } => Some("keep long texts in files of their own, such as method.md".into()),
+        Mistake::NotUtf8 { .. } => Some("save the file as UTF-8".into()),
+        Mistake::Syntax(_) => syntax_hint(source, span),
+        Mistake::Duplicate => Some("keep one of them".into()),
+        Mistake::Unknown { key, table } => Some(unknown_hint(key, table)),
+        Mistake::Missing { key, doc } => Some(format!("write {key}: {doc}")),
+        Mistake::NotBuilt { .. } => Some("remove it, or use a build that has it".into()),
+        Mistake::Value { key, error } => value_hint(key, error),
+        Mistake::Repo(error) => error.hint(),
+        Mistake::Workspace(error) => error.hint(),
+        Mistake::Inject(error) => error.hint(),
+        Mistake::Agent(error) => error.hint(),
+        Mistake::Env(error) => error.hint(),
+        Mistake::Judge(error) => error.hint(),
+        Mistake::World(error) => error.hint(),
+        Mistake::File(error) => error.hint(),
+    }
+}
+
+fn syntax_hint(source: &Source, span: &Range<usize>) -> Option<String> {
+    let start = source.text().get(..span.start)?.rfind('\n').map_or(0, |at| at + 1);
+    let line = source.text().get(start..)?.lines().next()?;
+    let (key, value) = line.split_once('=')?;
+    let (key, value) = (key.trim(), value.trim());
+    let bare = value.chars().next().is_none_or(|c| c.is_alphabetic() || matches!(c, '.' | '/' | '~' | '$'));
+    if !bare || key.is_empty() || key.contains('"') {
+        return None;
+    }
+    let value = value.replace(['"', '\\'], "");
+    Some(format!("text needs quotes: {key} = \"{value}\""))
+}
+
+fn unknown_hint(key: &str, title: &str) -> String {
+    let table = TABLES.iter().find(|table| table.title() == title).copied().unwrap_or(&ROOT);
+    let built = table.keys.iter().filter(|key| key.is_built()).map(|key| key.name);
+    if let Some(near) = did_you_mean(key, built.clone()) {
+        return format!("did you mean `{near}`?");
+    }
+    let owner = TABLES.iter().find(|table| table.key(key).is_some());
+    if let Some(owner) = owner {
+        return format!("`{key}` is a key of {}", owner.title());
+    }
+    let names: Vec<&str> = built.collect();
+    format!("{} has {}", table.title(), names.join(", "))
+}
+
+fn value_hint(key: &str, error: &ValueError) -> Option<String> {
+    match error {
+        ValueError::WrongType { expected, found } => type_hint(key, expected, found),
+        ValueError::DurationNumber { digits: Some(digits) } => Some(format!("write a unit: \"{digits}s\"")),
+        ValueError::DurationNumber { digits: None } | ValueError::DurationUnreadable => {
+            Some("write hours, minutes and seconds, such as \"90s\", \"10m\" or \"1h30m\"".into())
+        }
+        ValueError::DurationZero => Some("leave the key out for the default".into()),
+        ValueError::CommandTooLong { .. } => Some("put the commands in a script and name the script".into()),
+        ValueError::Path(PathError::Escapes | PathError::Absolute) => {
+            Some("write a relative path without `..`".into())
+        }
+        _ => None,
+    }
+}
+
+fn type_hint(key: &str, expected: &str, found: &str) -> Option<String> {
+    let name = key.rsplit(['.', ']']).next().unwrap_or(key);
+    match (expected, found) {
+        ("a string", "a boolean" | "an integer" | "a float" | "a date") => Some("put it in quotes".into()),
+        ("a boolean", _) => Some("write true or false, without quotes".into()),
+        ("a table", "an array") => Some("write the header with one pair of brackets".into()),
+        ("an array of injects", "a string") => Some(format!("put it in brackets: {name} = [\"…\"]")),
+        _ => None,
+    }
+}
+
+/// How a message names the kind of value that a key takes.
+pub(super) fn expected(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Flag => "a boolean",
+        Kind::Injects => "an array of injects",
+        Kind::Table(Table { .. }) | Kind::Names => "a table",
+        Kind::Text | Kind::Path | Kind::Command | Kind::Duration | Kind::OneOf(_) | Kind::Never => "a string",
+    }
+}

@@ -1,0 +1,113 @@
+//! Turns text into spanned TOML and that, table by table, into a `Manifest` or all of its mistakes.
+//! It refuses to know what any table means: each decodes itself.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use policy::diag::Source;
+use toml::de::DeTable;
+
+use super::error::{Found, Mistake, Sink};
+use super::keys::{Key, ROOT, Table};
+use super::section::Section;
+use super::{Manifest, ManifestErrors};
+use super::{agent, judge, repo, workspace, world};
+
+/// More mistakes than this of one sort are not told apart.
+const MOST: usize = 1000;
+
+/// Reads all of it, however much is wrong.
+pub(super) fn decode(source: Source) -> Result<Manifest, ManifestErrors> {
+    let (document, errors) = DeTable::parse_recoverable(source.text());
+    let syntax = Syntax::new(&source, &errors);
+    let mut sink = Sink::default();
+    let tables = Tables::decode(document.get_ref(), &mut sink);
+    let (meaning, warnings) = sink.into_parts();
+    let mut all = Sink::default();
+    all.extend(syntax.errors);
+    all.extend(
+        meaning.into_iter().take(MOST).filter(|found| !is_echo(found, syntax.torn, &syntax.lines, &source)),
+    );
+    let diagnostics = all.into_errors(&source);
+    match tables {
+        Some(Tables { repo, workspace, agent, judge, world }) if diagnostics.is_empty() => {
+            Ok(Manifest { repo, workspace, agent, judge, world, source, warnings })
+        }
+        _ => Err(ManifestErrors::new(source, diagnostics)),
+    }
+}
+
+struct Syntax {
+    errors: Vec<Found>,
+    /// Where the lines that the parser could not read begin.
+    lines: BTreeSet<usize>,
+    /// Whether something written may have been lost, so that absence proves nothing.
+    torn: bool,
+}
+
+impl Syntax {
+    /// Keeps the first error of each line: those after it are the parser finding its feet.
+    fn new(source: &Source, errors: &[toml::de::Error]) -> Self {
+        let mut syntax = Self { errors: Vec::new(), lines: BTreeSet::new(), torn: false };
+        for error in errors.iter().take(MOST) {
+            let end = source.text().len();
+            let span = source.snap(error.span().unwrap_or(end..end));
+            if !syntax.lines.insert(line_start(source, span.start)) {
+                continue;
+            }
+            let duplicate = error.message() == "duplicate key";
+            syntax.torn |= !duplicate;
+            let mistake =
+                if duplicate { Mistake::Duplicate } else { Mistake::Syntax(error.message().to_owned()) };
+            syntax.errors.push(Found::new(span, mistake));
+        }
+        syntax
+    }
+}
+
+/// Whether a mistake only repeats what a syntax error has said.
+fn is_echo(found: &Found, torn: bool, lines: &BTreeSet<usize>, source: &Source) -> bool {
+    (torn && found.is_about_absence()) || lines.contains(&line_start(source, found.span.start))
+}
+
+fn line_start(source: &Source, offset: usize) -> usize {
+    source.text().get(..offset).and_then(|before| before.rfind('\n')).map_or(0, |at| at + 1)
+}
+
+struct Tables {
+    repo: repo::Repo,
+    workspace: workspace::Workspace,
+    agent: agent::Agent,
+    judge: judge::Judge,
+    world: world::World,
+}
+
+impl Tables {
+    fn decode(document: &DeTable<'_>, sink: &mut Sink) -> Option<Self> {
+        let top: Range<usize> = 0..0;
+        let root = Section::open(&ROOT, Some(document), &top, sink);
+        let mut open = |name, spec: &'static Table| {
+            let (entries, at) = root.table(name).unzip();
+            // A required table that is not there has been reported as such: its keys are not reported again.
+            let known = entries.is_some() || root.place(name).is_none() && !is_required(name);
+            known.then(|| Section::open(spec, entries, &at.unwrap_or_else(|| top.clone()), sink))
+        };
+        let repo_section = open("repo", &repo::TABLE);
+        let workspace_section = open("workspace", &workspace::TABLE);
+        let agent_section = open("agent", &agent::TABLE);
+        let judge_section = open("judge", &judge::TABLE);
+        let world_section = open("world", &world::TABLE);
+        let place = |name| root.place(name).unwrap_or(top.clone());
+        let repo = repo_section.and_then(|section| repo::decode(&section, &place("repo"), sink));
+        let workspace =
+            workspace_section.and_then(|section| workspace::decode(&section, repo.as_ref(), sink));
+        let agent = agent_section.and_then(|section| agent::decode(&section, &place("agent"), sink));
+        let judge = judge_section.and_then(|section| judge::decode(&section, sink));
+        let world = world_section.and_then(|section| world::decode(&section, sink));
+        Some(Self { repo: repo?, workspace: workspace?, agent: agent?, judge: judge?, world: world? })
+    }
+}
+
+fn is_required(name: &str) -> bool {
+    ROOT.key(name).is_some_and(Key::is_required)
+}

@@ -1,0 +1,80 @@
+//! Turns the key tables into a JSON Schema (draft 2020-12) for editors and other programs.
+//! It refuses to know how a manifest is decoded: what the tables say is all it says.
+
+use serde_json::{Map, Value, json};
+
+use super::env::NAME_PATTERN;
+use super::inject;
+use super::keys::{Key, Kind, Presence, ROOT, Rule, Table};
+
+/// The JSON Schema of a manifest read as JSON. Keys that this build does not have are not in it.
+pub fn schema() -> Value {
+    let mut schema = table(&ROOT);
+    if let Value::Object(fields) = &mut schema {
+        fields.insert("$schema".into(), json!("https://json-schema.org/draft/2020-12/schema"));
+        fields.insert("title".into(), json!("crucible.toml"));
+    }
+    schema
+}
+
+fn table(table: &Table) -> Value {
+    let built = || table.keys.iter().filter(|key| key.is_built());
+    let properties: Map<String, Value> = built().map(|entry| (entry.name.to_owned(), key(entry))).collect();
+    let required: Vec<&str> = built().filter(|key| key.is_required()).map(|key| key.name).collect();
+    let mut schema = json!({
+        "type": "object",
+        "description": table.doc,
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+    });
+    let rules: Vec<Value> = table.rules.iter().map(rule).collect();
+    if let (Value::Object(fields), false) = (&mut schema, rules.is_empty()) {
+        fields.insert("allOf".into(), Value::Array(rules));
+    }
+    schema
+}
+
+fn rule(rule: &Rule) -> Value {
+    match *rule {
+        Rule::Either(a, b) => json!({ "oneOf": [{ "required": [a] }, { "required": [b] }] }),
+        Rule::NotBoth(a, b) => json!({ "not": { "required": [a, b] } }),
+        Rule::Pair(a, b) => json!({ "dependentRequired": { a: [b], b: [a] } }),
+    }
+}
+
+fn key(key: &Key) -> Value {
+    let mut schema = kind(key.kind);
+    if let Value::Object(fields) = &mut schema {
+        fields.insert("description".into(), json!(described(key)));
+    }
+    schema
+}
+
+fn described(key: &Key) -> String {
+    match key.presence {
+        Presence::Optional(default) => format!("{} Default: {default}.", key.doc),
+        _ => key.doc.to_owned(),
+    }
+}
+
+fn kind(kind: Kind) -> Value {
+    match kind {
+        Kind::Text | Kind::Path | Kind::Command | Kind::Duration => {
+            json!({ "type": "string", "minLength": 1 })
+        }
+        Kind::Flag => json!({ "type": "boolean" }),
+        Kind::OneOf(words) => json!({ "type": "string", "enum": words }),
+        Kind::Injects => {
+            let text = json!({ "type": "string", "minLength": 1 });
+            json!({ "type": "array", "items": { "oneOf": [text, table(&inject::TABLE)] } })
+        }
+        Kind::Table(inner) => table(inner),
+        Kind::Names => json!({
+            "type": "object",
+            "propertyNames": { "pattern": NAME_PATTERN },
+            "additionalProperties": { "type": "string" },
+        }),
+        Kind::Never => json!(false),
+    }
+}

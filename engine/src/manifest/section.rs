@@ -1,0 +1,156 @@
+//! Turns one table of the parsed text into values of the kinds that its key table promises.
+//! It refuses to know what any key means.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::At;
+use super::error::{Mistake, Sink, expected};
+use super::keys::{Kind, Presence, Table};
+use super::value::{self, ValueError};
+
+/// One table as it was written, already checked against its key table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Section<'d> {
+    spec: &'static Table,
+    entries: Option<&'d DeTable<'d>>,
+}
+
+impl<'d> Section<'d> {
+    /// Checks the names and the types of all keys; `at` is where a missing key is reported.
+    pub(super) fn open(
+        spec: &'static Table,
+        entries: Option<&'d DeTable<'d>>,
+        at: &Range<usize>,
+        sink: &mut Sink,
+    ) -> Self {
+        let section = Self { spec, entries };
+        for (key, value) in entries.into_iter().flatten() {
+            section.check(key.get_ref(), key.span(), value, sink);
+        }
+        for key in spec.keys.iter().filter(|key| matches!(key.presence, Presence::Required)) {
+            if section.find(key.name).is_none() {
+                let missing = Mistake::Missing { key: spec.key_title(key.name), doc: key.doc };
+                sink.put(at.clone(), missing);
+            }
+        }
+        section
+    }
+
+    fn check(&self, name: &str, at: Range<usize>, value: &Spanned<DeValue<'_>>, sink: &mut Sink) {
+        let Some(key) = self.spec.key(name) else {
+            let unknown = Mistake::Unknown { key: value::shorten(name), table: self.spec.title() };
+            return sink.put(at, unknown);
+        };
+        if let Presence::Absent(missing) = key.presence {
+            return sink.put(at, Mistake::NotBuilt { key: self.spec.key_title(name), missing });
+        }
+        if let Err(error) = fits(key.kind, value.get_ref()) {
+            sink.put(value.span(), Mistake::Value { key: self.spec.key_title(name), error });
+        }
+    }
+
+    fn find(&self, name: &str) -> Option<(&'d Spanned<std::borrow::Cow<'d, str>>, &'d Spanned<DeValue<'d>>)> {
+        debug_assert!(self.spec.key(name).is_some(), "{name} stands in no key table");
+        self.entries?.get_key_value(name)
+    }
+
+    /// Where the key stands, whatever its value is worth.
+    pub(super) fn place(&self, name: &str) -> Option<Range<usize>> {
+        self.find(name).map(|(key, _)| key.span())
+    }
+
+    /// The table under that key.
+    pub(super) fn table(&self, name: &str) -> Option<(&'d DeTable<'d>, Range<usize>)> {
+        let (key, value) = self.find(name)?;
+        Some((value.get_ref().as_table()?, key.span()))
+    }
+
+    /// The items of the list under that key.
+    pub(super) fn items(&self, name: &str) -> &'d [Spanned<DeValue<'d>>] {
+        self.find(name)
+            .and_then(|(_, value)| value.get_ref().as_array())
+            .map(|array| &**array)
+            .unwrap_or_default()
+    }
+
+    /// The flag under that key.
+    pub(super) fn flag(&self, name: &str) -> Option<At<bool>> {
+        let (_, value) = self.find(name)?;
+        Some(At { value: value.get_ref().as_bool()?, span: value.span() })
+    }
+
+    /// The text under that key, where it is of the promised kind.
+    pub(super) fn text(&self, name: &str) -> Option<At<&'d str>> {
+        let kind = self.spec.key(name)?.kind;
+        let (_, value) = self.find(name)?;
+        fits(kind, value.get_ref()).ok()?;
+        Some(At { value: value.get_ref().as_str()?, span: value.span() })
+    }
+
+    /// The text under that key as `parse` reads it; a mistake goes to `sink` under its own name.
+    pub(super) fn parse<T, E: Into<Mistake>>(
+        &self,
+        name: &str,
+        sink: &mut Sink,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<At<T>> {
+        let At { value, span } = self.text(name)?;
+        match parse(value) {
+            Ok(value) => Some(At { value, span }),
+            Err(error) => {
+                sink.put(span, error);
+                None
+            }
+        }
+    }
+
+    /// The same for values whose mistakes are named after the key.
+    pub(super) fn value<T>(
+        &self,
+        name: &str,
+        sink: &mut Sink,
+        parse: impl FnOnce(&str) -> Result<T, ValueError>,
+    ) -> Option<At<T>> {
+        let key = self.spec.key_title(name);
+        self.parse(name, sink, |text| parse(text).map_err(|error| Mistake::Value { key, error }))
+    }
+}
+
+fn fits(kind: Kind, value: &DeValue<'_>) -> Result<(), ValueError> {
+    let right = match kind {
+        Kind::Flag => value.is_bool(),
+        Kind::Injects => value.is_array(),
+        Kind::Table(_) | Kind::Names => value.is_table(),
+        Kind::Duration if value.is_integer() || value.is_float() => {
+            return Err(ValueError::DurationNumber { digits: whole_seconds(value) });
+        }
+        _ => value.is_str(),
+    };
+    if !right {
+        return Err(ValueError::WrongType { expected: expected(kind), found: found(value) });
+    }
+    value.as_str().map_or(Ok(()), value::check_text)
+}
+
+fn whole_seconds(value: &DeValue<'_>) -> Option<String> {
+    let integer = value.as_integer().filter(|integer| integer.radix() == 10)?;
+    let digits = integer.as_str();
+    let plain = digits.len() < 8 && digits.bytes().all(|byte| byte.is_ascii_digit()) && digits != "0";
+    plain.then(|| digits.to_owned())
+}
+
+/// How a message names the type of a value.
+pub(super) fn found(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a string",
+        DeValue::Integer(_) => "an integer",
+        DeValue::Float(_) => "a float",
+        DeValue::Boolean(_) => "a boolean",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "an array",
+        DeValue::Table(_) => "a table",
+    }
+}
