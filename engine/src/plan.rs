@@ -7,10 +7,10 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use crate::decide::Direction;
 use crate::manifest::{Agent, At, Command, EnvName, EnvValue, GitRef, Judge, ModelName, Objective};
 use crate::manifest::{RepoSource, RepoUrl, STATE_DIR, WorkspaceDir};
 use crate::pack::{FileError, IdentityParts, InjectFile, InjectIdentity, Pack, RunIdentity, read_prompt};
+use crate::score::Direction;
 
 /// How many iterations a run has unless the command line says.
 pub const DEFAULT_ITERATIONS: u32 = 20;

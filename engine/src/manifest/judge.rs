@@ -11,7 +11,7 @@ use super::error::{Mistake, Sink};
 use super::keys::{Key, Kind, Table};
 use super::section::Section;
 use super::value::{Command, DEFAULT_TIMEOUT, check_line, parse_duration, shorten};
-use crate::decide::Direction;
+use crate::score::Direction;
 
 const OBJECTIVE_CHARS: usize = 64;
 const DIRECTIONS: &[&str] = &["lower", "higher"];

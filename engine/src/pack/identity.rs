@@ -6,7 +6,7 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 
 use super::InjectFile;
-use crate::decide::Direction;
+use crate::score::Direction;
 
 /// Two runs' scores are comparable only if this is equal: `v1:` and 64 hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
