@@ -53,5 +53,5 @@ pub fn main() -> ExitCode {
         return code;
     }
     sys::process::seal_inherited_descriptors();
-    ExitCode::SUCCESS
+    cli::main()
 }

@@ -1,8 +1,13 @@
 //! Turns a goal, a method and the state of a run into a prompt, and a prompt into edits of the workspace
 //! (contract §6). It refuses to know the judge.
 
+pub mod marker;
+pub mod output;
 pub mod prompt;
 pub mod status;
+pub mod turn;
 
-pub use prompt::Template;
+pub use marker::{Escalation, Markers};
+pub use prompt::{Template, Values};
 pub use status::{Brief, Recent};
+pub use turn::{CommandTurn, TurnError};

@@ -1,2 +1,78 @@
 //! Turns arguments into a command, and its result into text and an exit code (contract §9).
 //! It refuses to know how a run works.
+
+pub mod args;
+mod bases;
+pub mod check;
+pub mod error;
+pub mod exit;
+pub mod init;
+mod judged;
+pub mod run;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+use policy::diag::did_you_mean;
+
+use args::{ABSENT_COMMANDS, COMMANDS, Cli, Command};
+use error::{CliError, render};
+use exit::Exit;
+
+/// Parses the arguments of this process and does what they ask for.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.command {
+        None => run::run(&cli.run),
+        Some(command) => other(command),
+    };
+    let exit = done.unwrap_or_else(|error| {
+        complain(&render(&error));
+        error.exit()
+    });
+    ExitCode::from(exit.code())
+}
+
+fn other(command: Command) -> Result<Exit, CliError> {
+    match command {
+        Command::Run(args) => run::run(&args),
+        Command::Init(args) => {
+            let dir = error::absolute(&args.dir)?;
+            let mut text = String::new();
+            for path in init::init(&dir)? {
+                text.push_str(&format!("wrote {}\n", path.display()));
+            }
+            let manifest = dir.join("crucible.toml");
+            text.push_str(&format!("next: crucible check --manifest {}\n", manifest.display()));
+            run::print(&text)?;
+            Ok(Exit::Ok)
+        }
+        Command::Check(args) => check::check(&args),
+        Command::Schema => {
+            run::print(&format!("{:#}\n", crate::manifest::schema()))?;
+            Ok(Exit::Ok)
+        }
+        Command::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "crucible", &mut text);
+            run::print(&String::from_utf8_lossy(&text))?;
+            Ok(Exit::Ok)
+        }
+        Command::Other(words) => Err(unknown(words.into_iter().next().unwrap_or_default())),
+    }
+}
+
+fn unknown(word: String) -> CliError {
+    if ABSENT_COMMANDS.contains(&word.as_str()) {
+        return CliError::Absent(format!("`crucible {word}`"));
+    }
+    let near = did_you_mean(&word, COMMANDS).map(ToOwned::to_owned);
+    CliError::Unknown { word, near }
+}
+
+/// Writes to standard error, which may be gone.
+fn complain(text: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "{}", text.trim_end());
+}

@@ -76,6 +76,25 @@ impl LogReader {
         }
     }
 
+    /// Reads one line; `None` for what is not a line of a session log.
+    #[must_use]
+    pub fn parse(line: &[u8]) -> Option<Entry> {
+        #[derive(Deserialize)]
+        struct Head {
+            v: u32,
+            #[serde(default)]
+            seq: Option<u64>,
+            #[serde(default)]
+            ts: Option<String>,
+        }
+        let head: Head = serde_json::from_slice(line).ok()?;
+        if head.v != 1 {
+            return None;
+        }
+        let event = serde_json::from_slice(line).ok()?;
+        Some(Entry { seq: head.seq, ts: head.ts, event })
+    }
+
     /// How many lines so far were passed over.
     #[must_use]
     pub fn skipped(&self) -> u64 {
@@ -99,7 +118,7 @@ impl Iterator for LogReader {
             if line.is_empty() {
                 continue;
             }
-            match parse(line) {
+            match LogReader::parse(line) {
                 Some(entry) => return Some(Ok(entry)),
                 None => self.skipped = self.skipped.saturating_add(1),
             }
@@ -107,30 +126,12 @@ impl Iterator for LogReader {
     }
 }
 
-/// Reads one line; `None` for what is not a line of a session log.
-fn parse(line: &[u8]) -> Option<Entry> {
-    #[derive(Deserialize)]
-    struct Head {
-        v: u32,
-        #[serde(default)]
-        seq: Option<u64>,
-        #[serde(default)]
-        ts: Option<String>,
-    }
-    let head: Head = serde_json::from_slice(line).ok()?;
-    if head.v != 1 {
-        return None;
-    }
-    let event = serde_json::from_slice(line).ok()?;
-    Some(Entry { seq: head.seq, ts: head.ts, event })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn check(line: &str, expect: Option<SessionEvent>) {
-        assert_eq!(parse(line.as_bytes()).map(|entry| entry.event), expect, "{line}");
+        assert_eq!(LogReader::parse(line.as_bytes()).map(|entry| entry.event), expect, "{line}");
     }
 
     #[test]
@@ -150,7 +151,7 @@ mod tests {
     #[test]
     fn a_row_of_before_the_additions_is_read() {
         let line = r#"{"v":1,"kind":"row","row":{"iter":3,"decision":"keep","note":"n","detail":{"a":1},"diff":"d","diffstat":"s","score":2.5,"kept_snap":"abc","evidence":[],"candidate_md":""},"solved":true}"#;
-        let Some(SessionEvent::Row { row, solved }) = parse(line.as_bytes()).map(|entry| entry.event) else {
+        let Some(SessionEvent::Row { row, solved }) = LogReader::parse(line.as_bytes()).map(|entry| entry.event) else {
             panic!("not a row")
         };
         assert!(solved);

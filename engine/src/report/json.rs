@@ -14,7 +14,7 @@ pub struct Report<'a> {
     /// The shape's version.
     pub version: u32,
     /// How the run ended.
-    pub outcome: Option<Outcome>,
+    pub outcome: Outcome,
     /// Why, for a person.
     pub reason: &'a str,
     /// The comparability key (contract §7).
@@ -42,7 +42,7 @@ pub struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    /// A report of what is known now.
+    /// A report of a run that came to an outcome, with its log and its workspace.
     #[must_use]
     pub fn new(
         tally: &'a Tally,

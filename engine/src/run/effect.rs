@@ -3,8 +3,8 @@
 
 use super::graph::TaskId;
 use crate::agent::Brief;
+use crate::judge::Known;
 use crate::log::{Durability, Outcome, SessionEvent};
-use crate::score::Score;
 
 /// Something the shell must do, in the order given.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,15 +53,4 @@ pub enum Job {
         /// The token of the best.
         token: String,
     },
-}
-
-/// The engine's current numbers, handed to the judge (contract §3).
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Known {
-    /// `CRUCIBLE_BASELINE_SCORE`
-    pub baseline_score: Option<Score>,
-    /// `CRUCIBLE_BASELINE_TOTAL`
-    pub baseline_total: Option<Score>,
-    /// `CRUCIBLE_BEST_SCORE`
-    pub best_score: Option<Score>,
 }

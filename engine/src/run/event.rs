@@ -3,9 +3,8 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-
 use super::graph::TaskId;
+use crate::agent::Escalation;
 use crate::judge::Reading;
 
 /// Something that happened, and when.
@@ -104,15 +103,4 @@ pub struct Candidate {
     pub dropped: Vec<String>,
     /// The agent's own account, `CANDIDATE.md`.
     pub account: String,
-}
-
-/// `ESCALATION.json` (note N10).
-#[derive(Debug, Clone, PartialEq)]
-pub struct Escalation {
-    /// The agent's own category.
-    pub category: String,
-    /// Why.
-    pub reason: String,
-    /// What it bases that on.
-    pub evidence: Value,
 }

@@ -1,14 +1,19 @@
 //! Turns events into a state and effects, and effects into events, until the run has an outcome.
 //! It refuses to know how a log line looks and how a file is restored.
 
+pub mod begin;
 pub mod effect;
 pub mod event;
 pub mod graph;
+pub mod hands;
+pub mod shell;
 pub mod state;
+pub mod statedir;
 pub mod step;
+pub mod tail;
 
-pub use effect::{Effect, Job, Known};
-pub use event::{Candidate, Escalation, Event, EventKind, Interrupt, TaskEnd, TaskReport};
+pub use effect::{Effect, Job};
+pub use event::{Candidate, Event, EventKind, Interrupt, TaskEnd, TaskReport};
 pub use graph::{Graph, Op, Task, TaskId};
 pub use state::{State, Terms};
 pub use step::step;

@@ -4,11 +4,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::effect::Known;
 use super::graph::{Graph, Settled, TaskId};
 use crate::agent::{Brief, Recent};
 use crate::decide::{Rule, Standing};
-use crate::judge::Reading;
+use crate::judge::{Known, Reading};
 use crate::log::{Outcome, Phase, RowWire};
 use crate::score::Score;
 

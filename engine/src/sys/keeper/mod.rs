@@ -110,6 +110,36 @@ pub struct Finished {
     pub elapsed: Duration,
 }
 
+impl Finished {
+    /// How the engine ended it, as what follows "the command"; `None` when it came to its own end.
+    #[must_use]
+    pub fn ended_early(&self) -> Option<String> {
+        let why = match self.ended_by? {
+            EndedBy::Timeout => "ran into its time limit",
+            EndedBy::Idle => "said nothing for too long",
+            EndedBy::Cancelled => "was ended on request",
+        };
+        Some(format!("{why} after {:.1}s", self.elapsed.as_secs_f64()))
+    }
+
+    /// How it failed, as what follows "the command"; `None` when it ended by itself and well.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        self.ended_early().or_else(|| (!self.exit.success()).then(|| format!("ended with {}", self.exit)))
+    }
+
+    /// The names of what had to be killed, and how many more there were.
+    #[must_use]
+    pub fn killed_names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.killed.iter().map(|killed| killed.name.clone()).collect();
+        let named = u32::try_from(names.len()).unwrap_or(u32::MAX);
+        if self.killed_count > named {
+            names.push(format!("{} more", self.killed_count.saturating_sub(named)));
+        }
+        names
+    }
+}
+
 /// Why there is no [`Finished`]. None of these is ever a success of the command.
 #[derive(Debug, thiserror::Error)]
 pub enum KeeperError {

@@ -1,0 +1,74 @@
+//! Turns a prompt into an agent command that has ended, with its output told as it came (contract §6).
+//! It refuses to know what the command changed.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use tokio_util::sync::CancellationToken;
+
+use super::output::OutputTeller;
+use crate::log::AgentEvent;
+use crate::sys::env::Environment;
+use crate::sys::keeper::{Finished, Keeper, KeeperError, PackCommand, Stdin};
+
+/// One turn of the `command` backend.
+#[derive(Debug, Clone)]
+pub struct CommandTurn {
+    /// `[agent].agent_cmd`, the text for `sh -c`.
+    pub agent_cmd: String,
+    /// The workspace.
+    pub cwd: PathBuf,
+    /// The engine's environment without reserved names, and `[agent.env]`.
+    pub env: Environment,
+    /// How long it may take.
+    pub timeout: Option<Duration>,
+    /// How long it may say nothing.
+    pub idle_timeout: Option<Duration>,
+}
+
+/// Why a turn did not come to an end of its own.
+#[derive(Debug, thiserror::Error)]
+pub enum TurnError {
+    /// The prompt could not be handed over.
+    #[error("hand the prompt to the agent")]
+    Prompt(#[source] io::Error),
+    /// The keeper could not run it.
+    #[error("run the agent")]
+    Keeper(#[from] KeeperError),
+}
+
+impl CommandTurn {
+    /// Runs the command with the prompt as its standard input: a file, so that it has an end and any size.
+    /// Returns when nothing of what the agent started is left.
+    ///
+    /// # Errors
+    /// [`TurnError`]; a command that failed is a result, not an error.
+    pub async fn run(
+        self,
+        keeper: &Keeper,
+        prompt: &str,
+        cancel: &CancellationToken,
+        tell: &mut dyn FnMut(AgentEvent),
+    ) -> Result<Finished, TurnError> {
+        let stdin = Stdin::File(prompt_file(prompt).map_err(TurnError::Prompt)?);
+        let CommandTurn { agent_cmd, cwd, env, timeout, idle_timeout } = self;
+        let command = PackCommand { shell: agent_cmd, cwd, env, stdin, timeout, idle_timeout };
+        let mut teller = OutputTeller::default();
+        let finished = keeper.run(command, cancel, &mut |stream, bytes| teller.push(stream, bytes, tell)).await;
+        teller.finish(tell);
+        let finished = finished?;
+        tell(AgentEvent::Exit { code: finished.exit.code() });
+        Ok(finished)
+    }
+}
+
+/// A file without a name that holds the prompt.
+fn prompt_file(prompt: &str) -> io::Result<File> {
+    let mut file = File::from(memfd_create("prompt", MFdFlags::MFD_CLOEXEC)?);
+    file.write_all(prompt.as_bytes())?;
+    file.seek(SeekFrom::Start(0))?;
+    Ok(file)
+}

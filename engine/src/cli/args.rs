@@ -1,0 +1,182 @@
+//! Turns the command line into values. It refuses to know what they do.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::report::Ui;
+
+/// Lets a coding agent improve a codebase in a loop: it proposes, a frozen judge measures, the engine keeps or discards.
+#[derive(Debug, Parser)]
+#[command(name = "crucible", version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct Cli {
+    /// A run, when no subcommand is given.
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// What to do instead of a run.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// What `crucible` can do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the loop (what `crucible` does without a subcommand)
+    Run(RunArgs),
+    /// Write a manifest, a judge, a method and an agent that run as they are
+    Init(InitArgs),
+    /// Resolve every file of a pack, print what was found, and measure once in a scratch workspace
+    Check(CheckArgs),
+    /// Print the JSON Schema of the manifest
+    Schema,
+    /// Print completions for a shell
+    Completions {
+        /// The shell to complete for
+        shell: clap_complete::Shell,
+    },
+    /// Everything else: parts of the contract that this build does not have, and misspellings.
+    #[command(external_subcommand)]
+    Other(Vec<String>),
+}
+
+/// Where the manifest is.
+#[derive(Debug, Clone, Args)]
+pub struct ManifestArg {
+    /// The manifest to read
+    #[arg(long, value_name = "PATH", default_value = "crucible.toml")]
+    pub manifest: PathBuf,
+}
+
+/// The options of a run.
+#[derive(Debug, Clone, Args)]
+pub struct RunArgs {
+    /// Where the manifest is.
+    #[command(flatten)]
+    pub manifest: ManifestArg,
+    /// How many iterations may run after the baseline [default: 20]
+    #[arg(long, value_name = "N")]
+    pub iterations: Option<u32>,
+    /// The wall-clock ceiling, such as 90s, 10m or 1h30m
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub max_time: Option<Duration>,
+    /// The goal, in place of the manifest's
+    #[arg(long, value_name = "TEXT", conflicts_with = "goal_file")]
+    pub goal: Option<String>,
+    /// A file with the goal, in place of the manifest's
+    #[arg(long, value_name = "PATH")]
+    pub goal_file: Option<PathBuf>,
+    /// Where the run keeps its state [default: `state` beside the manifest]
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// Archive an unfinished run and start a new one
+    #[arg(long)]
+    pub fresh: bool,
+    /// How to tell what happens: auto, stream or headless
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    pub ui: Ui,
+    /// Print the report as JSON on standard output at the end
+    #[arg(long)]
+    pub json: bool,
+    /// Options of the contract that this build does not have.
+    #[command(flatten)]
+    pub absent: AbsentArgs,
+}
+
+/// Options of the contract that this build does not have: known, so that they are refused by name.
+#[derive(Debug, Clone, Args)]
+pub struct AbsentArgs {
+    #[arg(long, hide = true)]
+    resume: bool,
+    #[arg(long, hide = true, value_name = "USD")]
+    max_cost: Option<String>,
+    #[arg(long, hide = true, value_name = "PATH")]
+    steer: Option<String>,
+    #[arg(long, hide = true, value_name = "N")]
+    wide: Option<String>,
+    #[arg(long, hide = true, value_name = "K")]
+    wide_keep: Option<String>,
+    #[arg(long, hide = true, value_name = "NAME=VALUE")]
+    param: Vec<String>,
+    #[arg(long, hide = true, value_name = "ITEM")]
+    item: Option<String>,
+    #[arg(long, hide = true)]
+    unenforced_egress: bool,
+}
+
+impl AbsentArgs {
+    /// The first one that was given.
+    #[must_use]
+    pub fn given(&self) -> Option<&'static str> {
+        let given = [
+            ("--resume", self.resume),
+            ("--max-cost", self.max_cost.is_some()),
+            ("--steer", self.steer.is_some()),
+            ("--wide", self.wide.is_some()),
+            ("--wide-keep", self.wide_keep.is_some()),
+            ("--param", !self.param.is_empty()),
+            ("--item", self.item.is_some()),
+            ("--unenforced-egress", self.unenforced_egress),
+        ];
+        given.into_iter().find_map(|(name, given)| given.then_some(name))
+    }
+}
+
+/// The options of `init`.
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// The directory to write into
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub dir: PathBuf,
+}
+
+/// The options of `check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Where the manifest is.
+    #[command(flatten)]
+    pub manifest: ManifestArg,
+    /// Run nothing of the pack
+    #[arg(long)]
+    pub no_run: bool,
+    /// Print the findings as JSON on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Subcommands of the contract that this build does not have.
+pub const ABSENT_COMMANDS: [&str; 18] = [
+    "scope", "ps", "deploy", "watch-pr", "plan", "status", "tail", "steer", "pause", "resume", "stop", "abort", "audit",
+    "egress", "gateway", "outbox", "replay", "doctor",
+];
+
+/// Subcommands that this build has.
+pub const COMMANDS: [&str; 5] = ["run", "init", "check", "schema", "completions"];
+
+/// A duration in the friendly format, longer than nothing.
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed: jiff::SignedDuration = text.parse().map_err(|_| "not a duration: write 90s, 10m or 1h30m".to_owned())?;
+    match Duration::try_from(parsed) {
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        _ => Err("must be longer than nothing".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_ceiling_is_longer_than_nothing() {
+        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
+        for text in ["0s", "-5s", "10", "", "soon"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+}

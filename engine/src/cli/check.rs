@@ -1,0 +1,208 @@
+//! Turns a pack into what it means and what is wrong with it, without an agent turn (contract §9, `check`).
+//! It refuses to touch the pack's own workspace and state: what it runs, it runs in a scratch copy.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use super::args::CheckArgs;
+use super::error::{CliError, absolute};
+use super::exit::Exit;
+use super::judged::editable;
+use super::run::{load, print, runtime};
+use crate::judge::{Known, Measured};
+use crate::pack::Pack;
+use crate::plan::{Overrides, RepoPlan, RunPlan};
+use crate::report::plain;
+use crate::run::begin::{measure, spec};
+use crate::sys::env::Environment;
+use crate::sys::keeper::Keeper;
+use crate::world::{PackRunner, Setup};
+
+/// What `check` found, for a script.
+#[derive(Debug, Default, Serialize)]
+struct Findings {
+    /// What would make a run fail.
+    errors: Vec<String>,
+    /// What makes a measurement less worth than it seems.
+    warnings: Vec<String>,
+    /// The one reading, where one was taken.
+    reading: Option<crate::judge::Reading>,
+}
+
+/// Checks a pack.
+///
+/// # Errors
+/// Mistakes of the manifest, and what kept the check itself from being made. What it found is an exit code.
+pub fn check(args: &CheckArgs) -> Result<Exit, CliError> {
+    let env = Environment::of_this_process();
+    let runtime = runtime()?;
+    let manifest = absolute(&args.manifest.manifest)?;
+    let pack = load(&manifest, None, &env, &runtime)?;
+    let mut findings = Findings::default();
+    findings.warnings.extend(pack.thawed.iter().map(ToString::to_string));
+    findings.warnings.extend(pack.manifest.warnings().iter().map(|warning| warning.message.clone()));
+    let plan = RunPlan::resolve(pack, &Overrides::default())?;
+    if !args.json {
+        print(&describe(&plan))?;
+    }
+    if args.no_run {
+        if let RepoPlan::Path { path, .. } = &plan.repo {
+            warn_of_editable(&plan, path, &mut findings);
+        }
+    } else {
+        runtime.block_on(measure_once(&plan, &env, &mut findings))?;
+    }
+    tell(args, &findings)?;
+    Ok(if findings.errors.is_empty() { Exit::Ok } else { Exit::Check })
+}
+
+/// What the manifest means, a line each.
+fn describe(plan: &RunPlan) -> String {
+    let repo = match &plan.repo {
+        _ if plan.in_place => format!("{} (in place)", plan.workspace_dir.display()),
+        RepoPlan::Url { url, reference } => format!("{url}{}", at(reference.as_ref())),
+        RepoPlan::Path { path, reference } => format!("{}{}", path.display(), at(reference.as_ref())),
+    };
+    let mut lines = vec![
+        ("manifest", plan.manifest_path.display().to_string()),
+        ("repository", repo),
+        ("workspace", plan.workspace_dir.display().to_string()),
+        ("state", plan.state_dir.display().to_string()),
+    ];
+    lines.extend(plan.setup.as_ref().map(|setup| ("setup_cmd", setup.command.to_string())));
+    for inject in &plan.injects {
+        let how = if inject.frozen { "frozen" } else { "once" };
+        lines.push(("inject", format!("{} -> {} ({how}, {} bytes)", inject.src.display(), inject.dst, inject.size)));
+    }
+    lines.push(("goal", plan.agent.goal.lines().next().unwrap_or_default().to_owned()));
+    lines.push(("agent_cmd", plan.agent.command.to_string()));
+    lines.extend(plan.agent.env.keys().map(|name| ("agent env", name.to_string())));
+    lines.extend(plan.world.apply_cmd.as_ref().map(|command| ("apply_cmd", command.to_string())));
+    if let Some((snapshot, restore)) = &plan.world.snapshot_restore {
+        lines.push(("snapshot_cmd", snapshot.to_string()));
+        lines.push(("restore_cmd", restore.to_string()));
+    }
+    lines.push(("measure_cmd", plan.judge.measure_cmd.to_string()));
+    lines.push(("objective", format!("{}, {} is better", plan.judge.objective, plan.judge.direction)));
+    lines.iter().map(|(name, text)| format!("{name:<13}{}\n", plain(text))).collect()
+}
+
+fn at<T: std::fmt::Display>(reference: Option<&T>) -> String {
+    reference.map_or(String::new(), |reference| format!(" at {reference}"))
+}
+
+fn warn_of_editable(plan: &RunPlan, tree: &Path, findings: &mut Findings) {
+    let frozen: Vec<PathBuf> =
+        plan.injects.iter().filter(|inject| inject.frozen).map(|inject| inject.dst.as_path().to_owned()).collect();
+    for path in editable(plan.judge.measure_cmd.as_str(), tree, &frozen) {
+        findings.warnings.push(format!(
+            "the agent can edit {}, which measure_cmd names: put it beside the manifest and add it to [workspace].inject",
+            path.display()
+        ));
+    }
+}
+
+/// Sets a scratch workspace up, measures it once, and takes all of it away again.
+async fn measure_once(plan: &RunPlan, env: &Environment, findings: &mut Findings) -> Result<(), CliError> {
+    let scratch = tempfile::Builder::new().prefix("crucible-check-").tempdir().map_err(scratch_failed)?;
+    let plan = in_scratch(plan, scratch.path())?;
+    let keeper = Arc::new(Keeper::start().await?);
+    let runner = PackRunner {
+        keeper: keeper.clone(),
+        env: env.without_reserved(std::iter::empty::<&str>()),
+        timeout: plan.setup.as_ref().map(|setup| setup.timeout),
+        cancel: CancellationToken::new(),
+    };
+    crate::sys::fs::create_private_dir(&plan.state_dir).map_err(scratch_failed)?;
+    let spec = spec(&plan, env, "check".to_owned());
+    let prepared = match Setup::new(&spec, &runner).run().await {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            findings.errors.push(format!("the setup failed to {}", crate::run::hands::chain(&error)));
+            return Ok(());
+        }
+    };
+    warn_of_editable(&plan, prepared.workspace.path(), findings);
+    let measured = measure(&plan, &runner.env).run(&keeper, Known::default(), &CancellationToken::new()).await?;
+    judge_of(measured, findings);
+    Ok(())
+}
+
+fn judge_of(measured: Measured, findings: &mut Findings) {
+    let Measured { reading, shown, objects, finished } = measured;
+    if objects > 1 {
+        findings.warnings.push(format!(
+            "{objects} lines of the judge's output start with `{{`: only the last one counts, so no log line may look like a reading"
+        ));
+    }
+    if !finished.killed.is_empty() {
+        let names = finished.killed_names().join(", ");
+        findings.warnings.push(format!("the judge left processes behind, which were ended: {names}"));
+    }
+    if !reading.valid {
+        let mut text = format!("the pristine workspace cannot be scored: {}", reading.summary());
+        for line in shown.lines() {
+            text.push_str("\n    ");
+            text.push_str(line);
+        }
+        findings.errors.push(text);
+    }
+    findings.reading = Some(reading);
+}
+
+/// The same plan, with its workspace and state in a scratch directory.
+fn in_scratch(plan: &RunPlan, scratch: &Path) -> Result<RunPlan, CliError> {
+    if plan.setup.is_some() {
+        // A setup_cmd names the workspace by its own words, relative to the manifest: it gets a copy of that directory.
+        let copy = scratch.join("pack");
+        let left_out = [&plan.state_dir, &plan.workspace_dir];
+        let wanted = |path: &Path| !left_out.iter().any(|out| plan.manifest_dir.join(path) == **out);
+        crate::sys::fs::copy_tree(&plan.manifest_dir, &copy, &wanted).map_err(scratch_failed)?;
+        let name = plan.manifest_path.file_name().unwrap_or_default();
+        let pack = Pack::load(&copy.join(name))?;
+        let overrides = Overrides { state_dir: Some(scratch.join("state")), ..Overrides::default() };
+        return Ok(RunPlan::resolve(pack, &overrides)?);
+    }
+    let mut plan = plan.clone();
+    if plan.in_place {
+        plan.repo = RepoPlan::Path { path: plan.manifest_dir.clone(), reference: None };
+        plan.in_place = false;
+    }
+    plan.state_dir = scratch.join("state");
+    plan.workspace_dir = scratch.join("workspace");
+    Ok(plan)
+}
+
+fn scratch_failed(error: impl std::error::Error + Send + Sync + 'static) -> CliError {
+    CliError::Scratch(Box::new(error))
+}
+
+fn tell(args: &CheckArgs, findings: &Findings) -> Result<(), CliError> {
+    if args.json {
+        let json = serde_json::to_string_pretty(findings)
+            .map_err(|error| CliError::Io { doing: "encode the findings", source: error.into() })?;
+        return print(&format!("{json}\n"));
+    }
+    let mut text = String::new();
+    if let Some(reading) = &findings.reading {
+        let score = reading.score.map_or("none".to_owned(), |score| score.to_string());
+        text.push_str(&format!("{:<13}{score} {}\n", "score", plain(&reading.summary())));
+    }
+    for warning in &findings.warnings {
+        text.push_str(&format!("warning: {}\n", plain(warning)));
+    }
+    for error in &findings.errors {
+        for (at, line) in error.lines().enumerate() {
+            text.push_str(&format!("{}{}\n", if at == 0 { "error: " } else { "" }, plain(line)));
+        }
+    }
+    text.push_str(match (findings.errors.is_empty(), args.no_run) {
+        (true, true) => "ok, nothing was run\n",
+        (true, false) => "ok\n",
+        (false, _) => "not ok\n",
+    });
+    print(&text)
+}

@@ -1,0 +1,114 @@
+//! Turns what went wrong into a text, a remedy and an exit code, in this one place (contract §9).
+//! It refuses to match on the text of an error.
+
+use std::path::PathBuf;
+
+use super::exit::Exit;
+use super::init::InitError;
+use crate::pack::PackError;
+use crate::plan::PlanError;
+use crate::run::begin::RunError;
+use crate::run::statedir::StateError;
+use crate::sys::keeper::KeeperError;
+use crate::sys::lock::LockError;
+
+/// Why a command did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// An option or subcommand of the contract that this build does not have.
+    #[error("use {0}: this build of crucible does not have it")]
+    Absent(String),
+    /// A word that is no subcommand.
+    #[error("understand `{word}`: it is no subcommand")]
+    Unknown {
+        /// As typed.
+        word: String,
+        /// The nearest one.
+        near: Option<String>,
+    },
+    /// The manifest or a file it names.
+    #[error(transparent)]
+    Pack(#[from] PackError),
+    /// The command line against the pack.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The run.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// `init`.
+    #[error(transparent)]
+    Init(#[from] InitError),
+    /// The scratch workspace of `check`.
+    #[error("make a scratch workspace")]
+    Scratch(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Pack commands cannot be run here.
+    #[error("run the pack's commands")]
+    Keeper(#[from] KeeperError),
+    /// The process's own surroundings.
+    #[error("{doing}")]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+impl CliError {
+    /// The code the process exits with.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        match self {
+            CliError::Absent(_) | CliError::Unknown { .. } => Exit::Usage,
+            CliError::Pack(_) | CliError::Plan(_) => Exit::Manifest,
+            CliError::Run(RunError::State(_)) => Exit::State,
+            CliError::Run(RunError::Setup(_)) | CliError::Scratch(_) => Exit::Setup,
+            CliError::Run(_) | CliError::Init(_) | CliError::Keeper(_) | CliError::Io { .. } => Exit::Failure,
+        }
+    }
+
+    /// What the person can do about it.
+    #[must_use]
+    pub fn remedy(&self) -> Option<String> {
+        match self {
+            CliError::Absent(_) => Some("`crucible --help` lists what there is".to_owned()),
+            CliError::Unknown { near: Some(near), .. } => Some(format!("did you mean `{near}`?")),
+            CliError::Unknown { near: None, .. } => Some("`crucible --help` lists what there is".to_owned()),
+            CliError::Pack(PackError::Manifest { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                Some("name one with --manifest, or make one here with `crucible init`".to_owned())
+            }
+            CliError::Run(RunError::State(StateError::Unfinished { .. })) => Some(
+                "--fresh puts it away under `archive` and starts anew; --resume, which would take it up again, is not in this build"
+                    .to_owned(),
+            ),
+            CliError::Run(RunError::State(StateError::Lock(LockError::Held { .. }))) => {
+                Some("wait for it to end, or give this run another --state-dir and workspace".to_owned())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The text for standard error: what failed, why, and the remedy.
+#[must_use]
+pub fn render(error: &CliError) -> String {
+    let text = match error {
+        // The mistakes of a file come with their places and pictures.
+        CliError::Pack(PackError::Mistakes(mistakes)) => return mistakes.to_string(),
+        error => format!("error: failed to {}", crate::run::hands::chain(error)),
+    };
+    match error.remedy() {
+        Some(remedy) => format!("{text}\n  help: {remedy}"),
+        None => text,
+    }
+}
+
+/// A path argument against the directory that the process was started in.
+///
+/// # Errors
+/// When that directory is gone.
+pub fn absolute(path: &std::path::Path) -> Result<PathBuf, CliError> {
+    let here = crate::sys::env::current_dir()
+        .map_err(|source| CliError::Io { doing: "find the current directory", source })?;
+    Ok(here.join(path).components().collect())
+}

@@ -1,0 +1,128 @@
+//! Turns the options of a run into a run, its text and its exit code (contract §9).
+//! It refuses to know how a run works.
+
+use std::io::{IsTerminal, Write};
+
+use super::args::RunArgs;
+use super::bases::GitBases;
+use super::error::{CliError, absolute};
+use super::exit::Exit;
+use crate::log::{Decision, Outcome};
+use crate::pack::Pack;
+use crate::plan::{Overrides, RunPlan};
+use crate::report::ending::{Places, ending};
+use crate::report::{Progress, Report, Tally, Ui};
+use crate::run::begin::{Conducted, Given, RunError, conduct};
+use crate::run::statedir::{StateDir, StateError};
+use crate::sys::clock::Clock;
+use crate::sys::env::Environment;
+
+/// Runs the loop.
+///
+/// # Errors
+/// [`CliError`]; a run that came to an outcome is an exit code, not an error.
+pub fn run(args: &RunArgs) -> Result<Exit, CliError> {
+    if let Some(flag) = args.absent.given() {
+        return Err(CliError::Absent(flag.to_owned()));
+    }
+    let clock = Clock::start();
+    let env = Environment::of_this_process();
+    let runtime = runtime()?;
+    let manifest = absolute(&args.manifest.manifest)?;
+    let (plan, remarks) = plan(args, &manifest, &env, &runtime)?;
+    let state = StateDir::claim(&plan.state_dir, args.fresh, clock.now_utc()).map_err(RunError::from)?;
+    let columns = std::io::stderr().is_terminal().then(columns);
+    let progress = Progress::new(args.ui, Box::new(std::io::stderr()), columns);
+    let given = Given { env, progress, clock, remarks };
+    let conducted = runtime.block_on(conduct(&plan, &state, given))?;
+    tell(args, &plan, &state, &conducted)?;
+    Ok(exit(&conducted))
+}
+
+/// One runtime for the whole process.
+///
+/// # Errors
+/// When the system gives none.
+pub(super) fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().map_err(|source| CliError::Io { doing: "start the runtime", source })
+}
+
+/// Resolves the pack and the command line. The remarks are for the log.
+fn plan(
+    args: &RunArgs,
+    manifest: &std::path::Path,
+    env: &Environment,
+    runtime: &tokio::runtime::Runtime,
+) -> Result<(RunPlan, Vec<String>), CliError> {
+    let overrides = Overrides {
+        goal: args.goal.clone(),
+        goal_file: args.goal_file.as_deref().map(absolute).transpose()?,
+        state_dir: args.state_dir.as_deref().map(absolute).transpose()?,
+        iterations: args.iterations,
+        max_time: args.max_time,
+    };
+    let pack = load(manifest, overrides.state_dir.as_deref(), env, runtime)?;
+    let thawed = pack.thawed.iter().map(|thawed| format!("warning: {thawed}"));
+    let remarks = thawed.chain(pack.manifest.warnings().iter().map(|warning| format!("warning: {}", warning.message))).collect();
+    Ok((RunPlan::resolve(pack, &overrides)?, remarks))
+}
+
+/// Loads the pack as frozen as it can be.
+pub(super) fn load(
+    manifest: &std::path::Path,
+    state_dir: Option<&std::path::Path>,
+    env: &Environment,
+    runtime: &tokio::runtime::Runtime,
+) -> Result<Pack, CliError> {
+    let beside = || manifest.parent().map(|dir| dir.join(crate::manifest::STATE_DIR)).unwrap_or_default();
+    let state_dir = state_dir.map_or_else(beside, std::path::Path::to_owned);
+    let bases = GitBases { runtime, env, manifest, state_dir };
+    Ok(Pack::load_frozen(manifest, &bases)?)
+}
+
+/// The width of the terminal on standard error.
+fn columns() -> usize {
+    terminal_size::terminal_size_of(std::io::stderr()).map_or(80, |(width, _)| usize::from(width.0))
+}
+
+/// What a run tells at its end, on standard output.
+fn tell(args: &RunArgs, plan: &RunPlan, state: &StateDir, conducted: &Conducted) -> Result<(), CliError> {
+    let (log, report) = (state.session_log(), state.report());
+    let tally = conducted.progress.tally();
+    let text = if args.json {
+        let ended = (conducted.ended.outcome, conducted.ended.reason.as_str());
+        let whole = Report::new(tally, ended, conducted.elapsed.as_secs_f64(), (&log, &plan.workspace_dir));
+        let json = serde_json::to_string_pretty(&whole).map_err(|error| CliError::Io { doing: "encode the report", source: error.into() })?;
+        format!("{json}\n")
+    } else if args.ui == Ui::Headless {
+        return Ok(());
+    } else {
+        ending(tally, Places { workspace: &plan.workspace_dir, session_log: &log, report: &report })
+    };
+    print(&text)
+}
+
+/// Writes to standard output; a reader that went away is no failure.
+pub(super) fn print(text: &str) -> Result<(), CliError> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.map_err(|source| CliError::Io { doing: "write to standard output", source }),
+    }
+}
+
+fn exit(conducted: &Conducted) -> Exit {
+    let no_baseline = |tally: &Tally| tally.rows.iter().any(|row| row.decision == Decision::BaselineSkipped);
+    match conducted.ended.outcome {
+        Outcome::Error if no_baseline(conducted.progress.tally()) => Exit::Baseline,
+        outcome => Exit::of(outcome),
+    }
+}
+
+/// So that the error type of a claimed directory is seen from here.
+impl From<StateError> for CliError {
+    fn from(error: StateError) -> CliError {
+        CliError::Run(error.into())
+    }
+}

@@ -1,0 +1,277 @@
+//! Turns a resolved plan and a state directory into a run from its first log line to its last (contract §7).
+//! It refuses to know the command line.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::graph::Graph;
+use super::hands::{Apply, Hands, Tools, chain};
+use super::shell::{Ended, Shell, until};
+use super::state::{State, Terms};
+use super::statedir::{StateDir, StateError, run_name};
+use crate::agent::{CommandTurn, Template};
+use crate::decide::Rule;
+use crate::judge::Measure;
+use crate::log::{Durability, LogError, Outcome, Phase, SessionEvent};
+use crate::plan::{RepoPlan, RunPlan};
+use crate::report::{Progress, Report};
+use crate::sys::clock::Clock;
+use crate::sys::env::Environment;
+use crate::sys::fs::{PrivateFile, private_file};
+use crate::sys::keeper::{Keeper, KeeperError};
+use crate::sys::signal::Interrupts;
+use crate::world::{
+    CommandWorld, DomainCommands, GitWorld, Inject, PackRunner, Place, Prepared, Setup, Source, Spec, World, WorldError,
+};
+
+/// Why a run did not come to an outcome, or never began.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The state directory.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The workspace could not be set up.
+    #[error("set up the workspace")]
+    Setup(#[source] WorldError),
+    /// The log could not be written: nothing further was done.
+    #[error("go on without a log")]
+    Log(#[from] LogError),
+    /// Pack commands cannot be run here.
+    #[error("run the pack's commands")]
+    Keeper(#[from] KeeperError),
+    /// The operator's signals cannot be heard.
+    #[error("listen to signals")]
+    Signals(#[source] std::io::Error),
+}
+
+/// What a run is given besides its plan.
+#[derive(Debug)]
+pub struct Given {
+    /// This process's environment.
+    pub env: Environment,
+    /// What a person sees.
+    pub progress: Progress,
+    /// Began with the run.
+    pub clock: Clock,
+    /// Remarks that were made before there was a log.
+    pub remarks: Vec<String>,
+}
+
+/// A run that came to an outcome.
+#[derive(Debug)]
+pub struct Conducted {
+    /// How it ended.
+    pub ended: Ended,
+    /// What a person saw, and the tally of it.
+    pub progress: Progress,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+/// Runs a plan from its first log line to its last.
+///
+/// # Errors
+/// [`RunError`]; where a log could be begun, its last line says so too.
+pub async fn conduct(plan: &RunPlan, state_dir: &StateDir, given: Given) -> Result<Conducted, RunError> {
+    let Given { env, progress, clock, remarks } = given;
+    let interrupts = Interrupts::listen().map_err(RunError::Signals)?;
+    let (tell, told) = mpsc::unbounded_channel();
+    let mut shell = Shell {
+        log: state_dir.open_log(clock)?,
+        progress,
+        clock,
+        interrupts,
+        told,
+        deadline: plan.limits.max_time,
+        control: state_dir.control(),
+    };
+    shell.write(&start(plan), Durability::Durable)?;
+    shell.write(&SessionEvent::Phase { phase: Phase::Starting, iter: 0 }, Durability::Buffered)?;
+    let archived = state_dir.archived().map(|path| format!("an earlier run was put away in {}", path.display()));
+    for msg in archived.into_iter().chain(remarks) {
+        shell.write(&SessionEvent::Note { msg }, Durability::Buffered)?;
+    }
+    shell.write(&SessionEvent::Phase { phase: Phase::Preflight, iter: 0 }, Durability::Buffered)?;
+    let ended = match prepare_and_run(plan, &env, tell, &mut shell).await {
+        Ok(ended) => ended,
+        Err(RunError::Log(error)) => return Err(error.into()),
+        Err(error) => {
+            let reason = format!("failed to {}", chain(&error));
+            shell.write(&SessionEvent::Finished, Durability::Buffered)?;
+            close(plan, state_dir, &mut shell, Outcome::Error, &reason)?;
+            return Err(error);
+        }
+    };
+    close(plan, state_dir, &mut shell, ended.outcome, &ended.reason)?;
+    Ok(Conducted { ended, progress: shell.progress, elapsed: shell.clock.monotonic() })
+}
+
+/// Everything between the first lines and the last. What it starts has ended when it returns.
+async fn prepare_and_run(
+    plan: &RunPlan,
+    env: &Environment,
+    tell: mpsc::UnboundedSender<SessionEvent>,
+    shell: &mut Shell,
+) -> Result<Ended, RunError> {
+    let keeper = Arc::new(Keeper::start().await?);
+    let runner = PackRunner {
+        keeper: keeper.clone(),
+        env: env.without_reserved(std::iter::empty::<&str>()),
+        timeout: plan.setup.as_ref().map(|setup| setup.timeout),
+        cancel: CancellationToken::new(),
+    };
+    let spec = spec(plan, env, run_name(shell.clock.now_utc()));
+    let prepared = tokio::select! {
+        prepared = Setup::new(&spec, &runner).run() => prepared.map_err(RunError::Setup)?,
+        _ = shell.interrupts.next() => return Ok(stopped(Outcome::Stopped, "stopped by the operator during the setup")),
+        () = until(shell.deadline, &shell.clock) => {
+            return Ok(stopped(Outcome::Budget, "the wall-clock ceiling was reached during the setup"));
+        }
+    };
+    let identity = plan.identity(prepared.workspace.facts().base.as_str()).to_string();
+    shell.write(&SessionEvent::Identity { identity }, Durability::Durable)?;
+    let Prepared { workspace, frozen } = prepared;
+    let tools = tools(plan, &runner.env, &keeper, frozen, tell, shell.clock);
+    let state = State::new(terms(plan));
+    let world_runner = PackRunner { timeout: Some(plan.world.timeout), ..runner };
+    let domain = plan.world.snapshot_restore.as_ref().map(|(snapshot, restore)| DomainCommands {
+        snapshot_cmd: snapshot.to_string(),
+        restore_cmd: restore.to_string(),
+    });
+    match domain {
+        None => loop_on(shell, state, Hands::new(tools, GitWorld::new(workspace))).await,
+        domain => loop_on(shell, state, Hands::new(tools, CommandWorld::new(workspace, world_runner, domain))).await,
+    }
+}
+
+async fn loop_on<W: World>(shell: &mut Shell, state: State, hands: Hands<W>) -> Result<Ended, RunError> {
+    Ok(shell.run(state, hands).await?)
+}
+
+fn stopped(outcome: Outcome, reason: &str) -> Ended {
+    Ended { outcome, reason: reason.to_owned() }
+}
+
+/// The report, and then the last line of the log.
+fn close(plan: &RunPlan, state_dir: &StateDir, shell: &mut Shell, outcome: Outcome, reason: &str) -> Result<(), LogError> {
+    let shutdown = SessionEvent::Shutdown { outcome, reason: reason.to_owned() };
+    let (log, path) = (state_dir.session_log(), state_dir.report());
+    let elapsed = shell.clock.monotonic().as_secs_f64();
+    let report = Report::new(shell.progress.tally(), (outcome, reason), elapsed, (&log, &plan.workspace_dir));
+    if let Err(why) = write_report(&report, path) {
+        shell.write(&SessionEvent::Note { msg: format!("failed to {why}") }, Durability::Buffered)?;
+    }
+    shell.write(&shutdown, Durability::Durable)
+}
+
+fn write_report(report: &Report<'_>, path: PathBuf) -> Result<(), String> {
+    use std::io::Write;
+    let text = serde_json::to_vec_pretty(report).map_err(|error| format!("encode the report: {error}"))?;
+    let mut file = private_file(&path, PrivateFile::Truncate).map_err(|error| chain(&error))?;
+    file.write_all(&text).map_err(|error| format!("write {}: {error}", path.display()))
+}
+
+fn start(plan: &RunPlan) -> SessionEvent {
+    SessionEvent::Start {
+        goal: plan.agent.goal.clone(),
+        gate: plan.judge.objective.to_string(),
+        model: plan.agent.model.to_string(),
+        namespace: String::new(),
+        iters_total: plan.limits.iterations,
+        max_cost: None,
+        max_secs: plan.limits.max_time.map(|time| time.as_secs_f64()),
+    }
+}
+
+fn terms(plan: &RunPlan) -> Terms {
+    Terms {
+        graph: Graph::autoresearch(),
+        rule: Rule { direction: plan.judge.direction, tiebreak: plan.judge.tiebreak_direction },
+        objective: plan.judge.objective.to_string(),
+        iterations: plan.limits.iterations,
+    }
+}
+
+/// What the setup is told.
+pub fn spec(plan: &RunPlan, env: &Environment, run: String) -> Spec {
+    let (source, reference) = match (&plan.setup, &plan.repo) {
+        (Some(setup), _) => (Source::Command(setup.command.to_string()), None),
+        (None, _) if plan.in_place => (Source::InPlace, None),
+        (None, RepoPlan::Url { url, reference }) => (Source::Url(url.to_string()), reference.as_ref()),
+        (None, RepoPlan::Path { path, reference }) => (Source::Local(path.clone()), reference.as_ref()),
+    };
+    let inside = |path: &PathBuf| path.strip_prefix(&plan.workspace_dir).ok().map(PathBuf::from);
+    let own = [plan.state_dir.clone(), plan.manifest_dir.join("STEER.md")];
+    let place = Place {
+        state_dir: plan.state_dir.clone(),
+        workspace: plan.workspace_dir.clone(),
+        own: own.iter().filter_map(inside).collect(),
+        env: env.clone(),
+    };
+    let injects = plan.injects.iter().map(|inject| Inject {
+        src: inject.src.clone(),
+        dst: inject.dst.as_path().to_owned(),
+        frozen: inject.frozen,
+        mode: if inject.executable { 0o755 } else { 0o644 },
+        sha256: inject.sha256,
+    });
+    Spec {
+        run,
+        place,
+        manifest_dir: plan.manifest_dir.clone(),
+        source,
+        reference: reference.map(ToString::to_string),
+        history: plan.history,
+        injects: injects.collect(),
+        user_env: env.clone(),
+    }
+}
+
+fn tools(
+    plan: &RunPlan,
+    env: &Environment,
+    keeper: &Arc<Keeper>,
+    frozen: crate::world::FrozenFiles,
+    tell: mpsc::UnboundedSender<SessionEvent>,
+    clock: Clock,
+) -> Tools {
+    let mut agent_env = env.clone();
+    for (name, value) in &plan.agent.env {
+        agent_env.set(name.as_str(), value.as_str());
+    }
+    let turn = CommandTurn {
+        agent_cmd: plan.agent.command.to_string(),
+        cwd: plan.workspace_dir.clone(),
+        env: agent_env,
+        timeout: Some(plan.agent.timeout),
+        idle_timeout: plan.agent.idle_timeout,
+    };
+    let apply = plan.world.apply_cmd.as_ref();
+    Tools {
+        keeper: keeper.clone(),
+        workspace: plan.workspace_dir.clone(),
+        env: env.clone(),
+        turn,
+        method: Template::new(&plan.agent.method),
+        goal: plan.agent.goal.clone(),
+        apply: apply.map(|command| Apply { apply_cmd: command.to_string(), timeout: Some(plan.world.timeout) }),
+        measure: measure(plan, env),
+        frozen,
+        tell,
+        clock,
+    }
+}
+
+/// The judge of a plan, in its workspace.
+pub fn measure(plan: &RunPlan, env: &Environment) -> Measure {
+    Measure {
+        measure_cmd: plan.judge.measure_cmd.to_string(),
+        cwd: plan.workspace_dir.clone(),
+        env: env.clone(),
+        timeout: Some(plan.judge.timeout),
+    }
+}

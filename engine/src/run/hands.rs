@@ -1,0 +1,267 @@
+//! Turns a job into what is done in the workspace, and what came of it into an event.
+//! It refuses to know what comes next.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedSender;
+use tokio_util::sync::CancellationToken;
+
+use super::effect::Job;
+use super::event::{Candidate, EventKind, TaskEnd, TaskReport};
+use super::graph::TaskId;
+use crate::agent::status::status;
+use crate::agent::{Brief, CommandTurn, Markers, Template, TurnError, Values};
+use crate::judge::{Fault, Known, Measure, Reading};
+use crate::log::{AgentEvent, SessionEvent};
+use crate::sys::clock::Clock;
+use crate::sys::env::Environment;
+use crate::sys::fs::Root;
+use crate::sys::keeper::{Finished, Keeper, KeeperError, PackCommand, Stdin};
+use crate::world::{FrozenFiles, Recorded, World, WorldError};
+
+/// `apply_cmd` and how long it may take.
+#[derive(Debug, Clone)]
+pub struct Apply {
+    /// The text for `sh -c`.
+    pub apply_cmd: String,
+    /// Its limit.
+    pub timeout: Option<Duration>,
+}
+
+/// What the jobs of a run need.
+#[derive(Debug)]
+pub struct Tools {
+    /// Runs the pack's commands and ends what they start.
+    pub keeper: Arc<Keeper>,
+    /// The workspace.
+    pub workspace: PathBuf,
+    /// What pack commands may see (note N12).
+    pub env: Environment,
+    /// The agent's turn.
+    pub turn: CommandTurn,
+    /// The method, cut at its placeholders.
+    pub method: Template,
+    /// The goal's text.
+    pub goal: String,
+    /// `[world].apply_cmd`.
+    pub apply: Option<Apply>,
+    /// The judge.
+    pub measure: Measure,
+    /// The frozen injects.
+    pub frozen: FrozenFiles,
+    /// Where lines for the log go while a job runs.
+    pub tell: UnboundedSender<SessionEvent>,
+    /// Times the tasks.
+    pub clock: Clock,
+}
+
+/// Does the jobs of a run, one at a time.
+#[derive(Debug)]
+pub struct Hands<W> {
+    tools: Tools,
+    world: W,
+}
+
+/// What a task brings back beside its report.
+#[derive(Debug, Default)]
+struct Aside {
+    killed: Vec<String>,
+    frozen_restored: Vec<String>,
+}
+
+impl Aside {
+    fn ended(&mut self, finished: &Finished) {
+        self.killed.extend(finished.killed_names());
+    }
+}
+
+impl<W: World> Hands<W> {
+    /// Hands over what the jobs need.
+    pub fn new(tools: Tools, world: W) -> Hands<W> {
+        Hands { tools, world }
+    }
+
+    /// Does one job to its end. Nothing of it runs any more when this returns.
+    pub async fn perform(&mut self, job: Job, cancel: &CancellationToken) -> EventKind {
+        let began = self.tools.clock.monotonic();
+        let mut aside = Aside::default();
+        let (task, report) = match job {
+            Job::Propose { task, brief } => (task, self.propose(&brief, cancel, &mut aside).await),
+            Job::Apply { task } => (task, self.apply(cancel, &mut aside).await),
+            Job::Measure { task, known } => (task, self.measure(known, cancel, &mut aside).await),
+            Job::Snapshot => {
+                let token = self.world.snapshot().await.map(|token| token.to_string());
+                self.tell_notes();
+                return EventKind::Snapshotted(token.map_err(|error| chain(&error)));
+            }
+            Job::Restore { token } => {
+                let restored = self.restore(&token).await;
+                self.tell_notes();
+                return EventKind::Restored(restored.map_err(|error| chain(&error)));
+            }
+        };
+        let secs = self.tools.clock.monotonic().saturating_sub(began).as_secs_f64();
+        self.end(task, report, aside, secs)
+    }
+
+    fn end(&mut self, task: TaskId, report: Result<TaskReport, Broken>, aside: Aside, secs: f64) -> EventKind {
+        let Aside { killed, frozen_restored } = aside;
+        let report = report.unwrap_or_else(|Broken(reason)| TaskReport::Broken { reason });
+        self.tell_notes();
+        EventKind::Task(Box::new(TaskEnd { task, report, killed, frozen_restored, secs }))
+    }
+
+    async fn restore(&mut self, token: &str) -> Result<(), WorldError> {
+        let token = token.parse()?;
+        self.world.restore(&token).await
+    }
+
+    async fn propose(&mut self, brief: &Brief, cancel: &CancellationToken, aside: &mut Aside) -> Result<TaskReport, Broken> {
+        self.put_frozen_back()?;
+        let status = status(brief);
+        let values = Values { goal: &self.tools.goal, status: &status, steer: "" };
+        let prompt = self.tools.method.render(values);
+        let tell = self.tools.tell.clone();
+        let mut say = |event: AgentEvent| {
+            // The shell outlives the job; a line it no longer takes has nowhere to go.
+            let _ = tell.send(SessionEvent::Agent { event });
+        };
+        let turn = self.tools.turn.clone();
+        let failure = match turn.run(&self.tools.keeper, &prompt, cancel, &mut say).await {
+            Ok(finished) => {
+                aside.ended(&finished);
+                finished.failure().map(|how| format!("the agent {how}"))
+            }
+            Err(TurnError::Keeper(error)) => Some(survivable(error)?),
+            Err(error) => Some(chain(&error)),
+        };
+        aside.frozen_restored = self.put_frozen_back()?;
+        let markers = Root::open(&self.tools.workspace).and_then(|root| Markers::take(&root));
+        let Markers { account, escalation, refused } = markers.unwrap_or_else(|error| Markers {
+            refused: vec![format!("the markers: {}", chain(&error))],
+            ..Markers::default()
+        });
+        let mut candidate = self.record(brief.iter).await?;
+        candidate.account = account;
+        candidate.dropped.extend(refused);
+        Ok(TaskReport::Proposed { failure, candidate: Box::new(candidate), escalation })
+    }
+
+    async fn record(&mut self, iter: u32) -> Result<Candidate, Broken> {
+        let workspace = self.world.workspace();
+        let recorded = workspace.record(iter).await.map_err(|error| Broken(chain(&error)))?;
+        let dropped = workspace.take_notes();
+        Ok(match recorded {
+            Recorded::Candidate(found) => Candidate {
+                commit: Some(found.commit.to_string()),
+                refused: None,
+                changed: found.changed,
+                diff: found.diff.text,
+                diffstat: found.diff.stat,
+                dropped,
+                account: String::new(),
+            },
+            Recorded::Refused { why } => Candidate { refused: Some(why), dropped, ..Candidate::default() },
+        })
+    }
+
+    async fn apply(&mut self, cancel: &CancellationToken, aside: &mut Aside) -> Result<TaskReport, Broken> {
+        let Some(Apply { apply_cmd, timeout }) = self.tools.apply.clone() else {
+            return Ok(TaskReport::Applied { failure: None });
+        };
+        aside.frozen_restored = self.put_frozen_back()?;
+        let command = PackCommand {
+            shell: apply_cmd,
+            cwd: self.tools.workspace.clone(),
+            env: self.tools.env.clone(),
+            stdin: Stdin::Null,
+            timeout,
+            idle_timeout: None,
+        };
+        let mut shown = Vec::new();
+        let mut sink = |_, bytes: &[u8]| crate::judge::measure::keep_end(&mut shown, bytes);
+        let failure = match self.tools.keeper.run(command, cancel, &mut sink).await {
+            Ok(finished) => {
+                aside.ended(&finished);
+                finished.failure().map(|how| with_last_line(&format!("apply_cmd {how}"), &String::from_utf8_lossy(&shown)))
+            }
+            Err(error) => Some(survivable(error)?),
+        };
+        Ok(TaskReport::Applied { failure })
+    }
+
+    async fn measure(&mut self, known: Known, cancel: &CancellationToken, aside: &mut Aside) -> Result<TaskReport, Broken> {
+        aside.frozen_restored = self.put_frozen_back()?;
+        let first = known.baseline_score.is_none();
+        let reading = match self.tools.measure.run(&self.tools.keeper, known, cancel).await {
+            Ok(measured) => {
+                aside.ended(&measured.finished);
+                let mut reading = measured.reading;
+                if let Some(fault) = reading.fault.take() {
+                    if first && !measured.shown.is_empty() {
+                        let msg = format!("the end of the judge's output:\n{}", measured.shown);
+                        let _ = self.tools.tell.send(SessionEvent::Note { msg });
+                    }
+                    reading.fault = Some(with_last_line(&fault, &measured.shown));
+                }
+                reading
+            }
+            Err(error) => Reading::faulty(&Fault::Ended(survivable(error)?)),
+        };
+        Ok(TaskReport::Measured { reading })
+    }
+
+    /// Puts the frozen injects back and names those that had been changed.
+    fn put_frozen_back(&self) -> Result<Vec<String>, Broken> {
+        let changed = self.tools.frozen.restore(&self.tools.workspace).map_err(|error| Broken(chain(&error)))?;
+        Ok(changed.iter().map(|path| path.to_string()).collect())
+    }
+
+    fn tell_notes(&mut self) {
+        for msg in self.world.workspace().take_notes() {
+            let _ = self.tools.tell.send(SessionEvent::Note { msg });
+        }
+    }
+}
+
+/// The engine cannot go on: nothing measured from here on could be trusted.
+struct Broken(String);
+
+/// A keeper's failure that costs the candidate, not the run.
+fn survivable(error: KeeperError) -> Result<String, Broken> {
+    match error {
+        KeeperError::Start { .. } | KeeperError::Died { .. } | KeeperError::Io(_) => Ok(format!("failed to {}", chain(&error))),
+        KeeperError::Launch { .. } | KeeperError::NotEnded { .. } => Err(Broken(format!("failed to {}", chain(&error)))),
+    }
+}
+
+/// An error and its sources on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(next) = source {
+        text.push_str(": ");
+        text.push_str(&next.to_string());
+        source = next.source();
+    }
+    text
+}
+
+/// A failure and the last line a command printed, which most often says why.
+fn with_last_line(failure: &str, shown: &str) -> String {
+    match shown.lines().rev().find(|line| !line.trim().is_empty()) {
+        Some(line) if !line.starts_with('{') => format!("{failure} ({})", line.trim()),
+        _ => failure.to_owned(),
+    }
+}
+
+/// The workspace of these hands, for what is told at the end.
+impl<W> Hands<W> {
+    /// Where the candidate stands.
+    #[must_use]
+    pub fn workspace(&self) -> &Path {
+        &self.tools.workspace
+    }
+}

@@ -1,0 +1,168 @@
+//! Turns effects into jobs and log lines, and messages and deadlines into events, until the run has its outcome.
+//! It refuses to decide anything: `step` does.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio_util::sync::CancellationToken;
+
+use super::effect::{Effect, Job};
+use super::event::{Event, EventKind, Interrupt};
+use super::hands::Hands;
+use super::state::State;
+use super::step::step;
+use crate::log::{Durability, LogError, Outcome, SessionEvent, SessionLog};
+use crate::report::Progress;
+use crate::sys::clock::Clock;
+use crate::sys::signal::{self, Interrupts};
+use crate::world::World;
+
+/// How often the progress line tells the time.
+const TICK: Duration = Duration::from_secs(1);
+
+/// What the shell writes to and listens to.
+#[derive(Debug)]
+pub struct Shell {
+    /// The session log.
+    pub log: SessionLog,
+    /// What a person sees.
+    pub progress: Progress,
+    /// Times the run; its monotonic side began with it.
+    pub clock: Clock,
+    /// The operator's signals.
+    pub interrupts: Interrupts,
+    /// Lines that jobs tell while they run.
+    pub told: UnboundedReceiver<SessionEvent>,
+    /// When no further iteration may start, on the clock's monotonic side.
+    pub deadline: Option<Duration>,
+    /// `state/control.json`, by which another process asks for the end.
+    pub control: PathBuf,
+}
+
+/// How the loop ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// The outcome.
+    pub outcome: Outcome,
+    /// Why, for a person.
+    pub reason: String,
+}
+
+impl Shell {
+    /// Runs the loop from a workspace at its baseline to an outcome. Everything that was started has ended then.
+    ///
+    /// # Errors
+    /// When the log cannot be written: then nothing further is done.
+    pub async fn run<W: World>(&mut self, mut state: State, mut hands: Hands<W>) -> Result<Ended, LogError> {
+        let mut inbox = VecDeque::from([EventKind::Ready]);
+        loop {
+            let mut job = None;
+            while let Some(kind) = inbox.pop_front() {
+                let (next, effects) = step(state, Event { at: self.clock.monotonic(), kind });
+                state = next;
+                for effect in effects {
+                    match effect {
+                        Effect::Log(event, durability) => self.write(&event, durability)?,
+                        Effect::Run(next) => job = Some(next),
+                        // Nothing runs between two jobs.
+                        Effect::Cancel => {}
+                        Effect::Finish { outcome, reason } => return Ok(Ended { outcome, reason }),
+                    }
+                }
+            }
+            let Some(job) = job else {
+                let reason = "the loop waits for nothing".to_owned();
+                return Ok(Ended { outcome: Outcome::Error, reason });
+            };
+            let settles = matches!(job, Job::Snapshot | Job::Restore { .. });
+            let (next, answer) = self.attend(state, &mut hands, job).await?;
+            state = next;
+            if settles && self.stop_asked_for() {
+                inbox.push_back(EventKind::Interrupted(Interrupt::Stop));
+            }
+            inbox.push_back(answer);
+        }
+    }
+
+    /// Waits for a job while messages and deadlines come in.
+    async fn attend<W: World>(
+        &mut self,
+        mut state: State,
+        hands: &mut Hands<W>,
+        job: Job,
+    ) -> Result<(State, EventKind), LogError> {
+        let cancel = CancellationToken::new();
+        let mut running = std::pin::pin!(hands.perform(job, &cancel));
+        let answer = loop {
+            let kind = tokio::select! {
+                biased;
+                Some(event) = self.told.recv() => {
+                    self.write(&event, Durability::Buffered)?;
+                    continue;
+                }
+                answer = &mut running => break answer,
+                interrupt = self.interrupts.next() => EventKind::Interrupted(match interrupt {
+                    signal::Interrupt::Stop => Interrupt::Stop,
+                    signal::Interrupt::Abort => Interrupt::Abort,
+                }),
+                () = until(self.deadline, &self.clock) => {
+                    self.deadline = None;
+                    EventKind::OutOfTime
+                }
+                () = tokio::time::sleep(TICK), if self.progress.ticks() => {
+                    self.progress.draw(self.clock.monotonic());
+                    continue;
+                }
+            };
+            let (next, effects) = step(state, Event { at: self.clock.monotonic(), kind });
+            state = next;
+            for effect in effects {
+                match effect {
+                    Effect::Log(event, durability) => self.write(&event, durability)?,
+                    Effect::Cancel => cancel.cancel(),
+                    // INVARIANT: `step` starts nothing and finishes nothing while a job runs.
+                    Effect::Run(_) | Effect::Finish { .. } => {}
+                }
+            }
+        };
+        while let Ok(event) = self.told.try_recv() {
+            self.write(&event, Durability::Buffered)?;
+        }
+        Ok((state, answer))
+    }
+
+    /// Appends a line and shows it.
+    ///
+    /// # Errors
+    /// When the line could not be written whole.
+    pub fn write(&mut self, event: &SessionEvent, durability: Durability) -> Result<(), LogError> {
+        self.log.append(event, durability)?;
+        self.progress.see(event, self.clock.monotonic());
+        Ok(())
+    }
+
+    /// Whether `state/control.json` says `{"stop": true}`.
+    fn stop_asked_for(&self) -> bool {
+        asks_to_stop(&self.control)
+    }
+}
+
+/// Reads the control file; one that is not there or not what it should be asks for nothing.
+fn asks_to_stop(control: &Path) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Control {
+        stop: bool,
+    }
+    let bytes = crate::sys::fs::read_bounded(control, 4096).ok();
+    bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).is_some_and(|control: Control| control.stop)
+}
+
+/// Waits until a time of the clock's monotonic side; for ever where there is none.
+pub(super) async fn until(deadline: Option<Duration>, clock: &Clock) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep(deadline.saturating_sub(clock.monotonic())).await,
+        None => std::future::pending().await,
+    }
+}

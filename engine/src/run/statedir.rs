@@ -1,0 +1,144 @@
+//! Turns a state directory into one that this run owns: locked, private, with earlier runs put away (note N15).
+//! It refuses to know what a run does with it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+
+use super::tail::{self, LogEnd};
+use crate::log::{LogError, SessionLog};
+use crate::sys::clock::Clock;
+use crate::sys::fs::{FsError, PrivateFile, create_private_dir, private_file};
+use crate::sys::lock::{DirLock, LockError};
+
+/// What belongs to one run and is put away with it. The lock and the workspace's ownership stay.
+const OF_ONE_RUN: [&str; 6] = ["session.jsonl", "report.json", "control.json", "git", "frozen", "setup.json"];
+
+/// Why a state directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// A running engine has it.
+    #[error("use the state directory")]
+    Lock(#[from] LockError),
+    /// It holds a run that did not end.
+    #[error("use the state directory {path}: it holds a run that did not end")]
+    Unfinished {
+        /// The state directory.
+        path: PathBuf,
+    },
+    /// The file system refused.
+    #[error("use the state directory {path}")]
+    Io {
+        /// What was touched.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+    /// A private file could not be made.
+    #[error("use the state directory")]
+    Fs(#[from] FsError),
+    /// The log could not be opened.
+    #[error("begin the session log")]
+    Log(#[from] LogError),
+}
+
+/// A state directory in use. The lock goes with this value, or with the process.
+#[derive(Debug)]
+pub struct StateDir {
+    path: PathBuf,
+    archived: Option<PathBuf>,
+    _lock: DirLock,
+}
+
+impl StateDir {
+    /// Locks the directory and puts an earlier run away: one that ended, or with `fresh` also one that did not.
+    ///
+    /// # Errors
+    /// [`StateError::Lock`] while another engine runs there, [`StateError::Unfinished`] where nothing was asked for.
+    pub fn claim(path: &Path, fresh: bool, now: Timestamp) -> Result<StateDir, StateError> {
+        create_private_dir(path)?;
+        let lock = DirLock::acquire(path)?;
+        let mut state = StateDir { path: path.to_owned(), archived: None, _lock: lock };
+        let end = tail::read(&state.session_log()).map_err(|source| state.failed(source))?;
+        if end == LogEnd::Open && !fresh {
+            return Err(StateError::Unfinished { path: path.to_owned() });
+        }
+        // A log without a line is a run that never began: there is nothing to resume and nothing to lose.
+        state.put_away(now).map_err(|source| state.failed(source))?;
+        Ok(state)
+    }
+
+    fn failed(&self, source: io::Error) -> StateError {
+        StateError::Io { path: self.path.clone(), source }
+    }
+
+    fn put_away(&mut self, now: Timestamp) -> io::Result<()> {
+        let there: Vec<&str> = OF_ONE_RUN.into_iter().filter(|name| self.path.join(name).symlink_metadata().is_ok()).collect();
+        if there.is_empty() {
+            return Ok(());
+        }
+        let archive = self.path.join("archive");
+        create_private_dir(&archive).map_err(io::Error::other)?;
+        let name = run_name(now);
+        let mut target = archive.join(&name);
+        let mut count = 1u32;
+        while target.symlink_metadata().is_ok() {
+            count = count.saturating_add(1);
+            target = archive.join(format!("{name}-{count}"));
+        }
+        create_private_dir(&target).map_err(io::Error::other)?;
+        for name in there {
+            fs::rename(self.path.join(name), target.join(name))?;
+        }
+        self.archived = Some(target);
+        Ok(())
+    }
+
+    /// Where an earlier run was put.
+    #[must_use]
+    pub fn archived(&self) -> Option<&Path> {
+        self.archived.as_deref()
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// `session.jsonl`
+    #[must_use]
+    pub fn session_log(&self) -> PathBuf {
+        self.path.join("session.jsonl")
+    }
+
+    /// `report.json`
+    #[must_use]
+    pub fn report(&self) -> PathBuf {
+        self.path.join("report.json")
+    }
+
+    /// `control.json`
+    #[must_use]
+    pub fn control(&self) -> PathBuf {
+        self.path.join("control.json")
+    }
+
+    /// Opens a new session log, readable by its owner only from its first moment.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn open_log(&self, clock: Clock) -> Result<SessionLog, StateError> {
+        let path = self.session_log();
+        let file = private_file(&path, PrivateFile::Append)?;
+        Ok(SessionLog::new(file, &path, clock)?)
+    }
+}
+
+/// The name of a run that begins now: letters and digits that sort by time.
+#[must_use]
+pub fn run_name(now: Timestamp) -> String {
+    now.strftime("%Y%m%dT%H%M%S%3fZ").to_string()
+}
