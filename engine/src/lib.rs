@@ -47,5 +47,9 @@ use std::process::ExitCode;
 
 /// Runs the command line of this process to its end and returns its exit code (contract §9).
 pub fn main() -> ExitCode {
+    if let Some(code) = sys::keeper::role() {
+        return code;
+    }
+    sys::process::seal_inherited_descriptors();
     ExitCode::SUCCESS
 }

@@ -6,5 +6,6 @@ pub mod env;
 pub mod fs;
 pub mod keeper;
 pub mod lock;
+mod pipe;
 pub mod process;
 pub mod signal;
