@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::CommitSha;
+use crate::sys::fs::FsError;
 use crate::sys::process::Exit;
 
 /// Why the workspace could not be set up, recorded, kept or restored. Each reads as what follows "failed to …".
@@ -47,6 +48,9 @@ pub enum WorldError {
         /// What it said.
         source: io::Error,
     },
+    /// A file could not be reached, read or written.
+    #[error(transparent)]
+    Files(Box<FsError>),
     /// The directory where the workspace belongs holds something that this engine did not put there.
     #[error("set up {}: it is not empty and not a workspace of this state directory; move it away or name another `dir`", path.display())]
     InTheWay {
@@ -80,12 +84,10 @@ pub enum WorldError {
         from: String,
     },
     /// `setup_cmd` failed.
-    #[error("run setup_cmd: {exit}: {tail}")]
+    #[error("run setup_cmd: it {why}")]
     Setup {
-        /// How it ended.
-        exit: Exit,
-        /// The end of its output.
-        tail: String,
+        /// How it ended, and the end of its output.
+        why: String,
     },
     /// `setup_cmd` ended well and left no workspace.
     #[error("run setup_cmd: it left no directory {}", path.display())]

@@ -1,10 +1,9 @@
 //! Turns what setup found out into `state/setup.json`, and back when a run is resumed.
 //! It refuses to know how any of it was found.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -35,6 +34,11 @@ pub struct Facts {
     /// Submodules among `fixed`.
     #[serde(with = "paths")]
     pub(super) submodules: Vec<PathBuf>,
+    /// Those of them whose directory was empty.
+    #[serde(with = "paths")]
+    pub(super) hollow: Vec<PathBuf>,
+    /// The frozen injects, in the order of their copies in `state/frozen`.
+    pub(super) frozen: Vec<Frozen>,
     /// Special files and inner repositories that were there before any agent ran.
     #[serde(with = "paths")]
     pub(super) known: Vec<PathBuf>,
@@ -48,6 +52,20 @@ pub struct Location {
     pub path: PathBuf,
     /// Its device and inode.
     pub id: (u64, u64),
+}
+
+/// A frozen inject.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Frozen {
+    /// Relative to the workspace.
+    #[serde(with = "path")]
+    pub(super) dst: PathBuf,
+    /// Of its content.
+    pub(super) sha256: [u8; 32],
+    /// Bytes.
+    pub(super) len: u64,
+    /// Permission bits.
+    pub(super) mode: u32,
 }
 
 /// The repository that a person and an agent see in the workspace.
@@ -88,11 +106,21 @@ impl Facts {
 }
 
 /// A path as JSON: text where it is text, else its bytes.
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(transparent)]
-struct PathText(PathForm);
+pub(super) struct PathText(PathForm);
 
-#[derive(Serialize, Deserialize)]
+impl PathText {
+    /// The path again.
+    pub(super) fn to_path(&self) -> PathBuf {
+        match &self.0 {
+            PathForm::Text(text) => PathBuf::from(text),
+            PathForm::Bytes(bytes) => PathBuf::from(std::ffi::OsStr::from_bytes(bytes)),
+        }
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
 enum PathForm {
     #[serde(rename = "text")]
     Text(String),
@@ -109,15 +137,6 @@ impl From<&Path> for PathText {
     }
 }
 
-impl From<PathText> for PathBuf {
-    fn from(text: PathText) -> PathBuf {
-        match text.0 {
-            PathForm::Text(text) => PathBuf::from(text),
-            PathForm::Bytes(bytes) => PathBuf::from(OsString::from_vec(bytes)),
-        }
-    }
-}
-
 mod path {
     use super::{Path, PathBuf, PathText};
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
@@ -127,7 +146,7 @@ mod path {
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
-        PathText::deserialize(from).map(PathBuf::from)
+        PathText::deserialize(from).map(|text| text.to_path())
     }
 }
 
@@ -140,13 +159,15 @@ mod paths {
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PathBuf>, D::Error> {
-        Ok(Vec::<PathText>::deserialize(from)?.into_iter().map(PathBuf::from).collect())
+        Ok(Vec::<PathText>::deserialize(from)?.iter().map(PathText::to_path).collect())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt as _;
 
     #[test]
     fn facts_read_back_with_any_path() {
@@ -160,7 +181,9 @@ mod tests {
             date: -5,
             shown: Shown { ours: true, git_dir: odd.join(".git"), common_dir: odd.clone(), origin: None },
             fixed: vec![odd.clone(), PathBuf::from("é")],
-            submodules: vec![odd],
+            submodules: vec![odd.clone()],
+            hollow: Vec::new(),
+            frozen: vec![Frozen { dst: odd, sha256: [255; 32], len: 1, mode: 0o755 }],
             known: Vec::new(),
         };
         let dir = tempfile::tempdir().unwrap();

@@ -49,6 +49,12 @@ pub(super) fn is_repository_root(dir: &Path) -> bool {
     dir.join(".git").symlink_metadata().is_ok() || bare()
 }
 
+/// Whether the repository at `root`, bare or not, counts in SHA-256, as far as its `HEAD` tells.
+pub(super) fn counts_in_sha256(root: &Path) -> Option<bool> {
+    let git_dir = git_dir(root).unwrap_or_else(|_| root.to_owned());
+    resolve(&git_dir, &common_dir(&git_dir)).map(|head| head.is_sha256())
+}
+
 fn git_dir(work_tree: &Path) -> Result<PathBuf, String> {
     let dot_git = work_tree.join(".git");
     let metadata = match dot_git.metadata() {

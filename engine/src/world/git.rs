@@ -1,7 +1,7 @@
 //! Turns one step of git's plumbing into its result, on the engine's own repository and nobody else's.
 //! It refuses to know what a step is for; nothing of a workspace's `.git` is ever read here.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use super::diff::{self, DIFF_LIMIT, Diff};
@@ -105,7 +105,7 @@ impl Git {
     }
 
     fn tool(&self, args: &[&str]) -> Tool {
-        Tool::new("git", self.env.clone()).cwd(&self.work_tree).args(args)
+        Tool::new("git", self.env.clone()).cwd(&self.work_tree).args(args.iter().copied())
     }
 
     /// Stages what `pathspecs` select.
@@ -262,11 +262,40 @@ impl Git {
     }
 
     /// Fetches from `url` what `refspecs` name; `shallow` brings commits without their ancestors.
-    pub(super) async fn fetch(&self, url: &OsString, shallow: bool, refspecs: &[&str]) -> Result<(), WorldError> {
+    pub(super) async fn fetch(&self, url: &OsStr, shallow: bool, refspecs: &[&str]) -> Result<(), WorldError> {
         let args = ["fetch", "--quiet", "--no-write-fetch-head", "--no-recurse-submodules"];
         let depth: &[&str] = if shallow { &["--depth=1", "--no-tags"] } else { &[] };
-        let tool = self.tool(&args).args(depth).arg("--").arg(url).args(refspecs);
+        let tool = self.tool(&args).args(depth.iter().copied()).arg("--").arg(url).args(refspecs.iter().copied());
         run("fetch the repository", tool).await.map(drop)
+    }
+
+    /// Takes a name away.
+    pub(super) async fn delete_ref(&self, name: &str) -> Result<(), WorldError> {
+        run("drop a name", self.tool(&["update-ref", "-d", name])).await.map(drop)
+    }
+
+    /// Puts all names into one file, `packed-refs`.
+    pub(super) async fn pack_refs(&self) -> Result<(), WorldError> {
+        run("pack the names", self.tool(&["pack-refs", "--all"])).await.map(drop)
+    }
+
+    /// Whether this repository counts in SHA-256.
+    pub(super) fn is_sha256(&self) -> Result<bool, WorldError> {
+        let config = self.dir.join("config");
+        let text = std::fs::read_to_string(&config).map_err(WorldError::io("read", &config))?;
+        Ok(text == super::layout::private_config(true))
+    }
+
+    /// The file that the user's configuration names as `core.excludesFile`, if it does.
+    pub(super) async fn global_excludes_file(user: &Environment) -> Option<PathBuf> {
+        let mut env = user.clone();
+        for name in REDIRECTIONS {
+            env.remove(name);
+        }
+        let args = ["config", "--global", "--type=path", "--get", "core.excludesFile"];
+        let output = Tool::new("git", env).cwd("/").args(args).run().await.ok()?;
+        let line = output.exit.success().then_some(output.stdout)?;
+        split_paths(line.strip_suffix(b"\n")?).pop()
     }
 }
 
@@ -327,5 +356,5 @@ fn nul_terminated(paths: &[PathBuf]) -> Input {
 fn split_paths(listed: &[u8]) -> Vec<PathBuf> {
     use std::os::unix::ffi::OsStrExt as _;
     let paths = listed.split(|&byte| byte == 0).filter(|path| !path.is_empty());
-    paths.map(|path| PathBuf::from(std::ffi::OsStr::from_bytes(path))).collect()
+    paths.map(|path| PathBuf::from(OsStr::from_bytes(path))).collect()
 }

@@ -5,6 +5,7 @@
 //! Nothing of the workspace's `.git` is read once an agent may have run; what a person finds there is written
 //! anew by the engine after each step. So nothing planted there acts, and nothing broken there matters.
 
+mod claim;
 mod command;
 mod diff;
 mod error;
@@ -12,6 +13,7 @@ mod facts;
 mod foreign;
 mod frozen;
 mod git;
+mod guard;
 mod layout;
 mod objects;
 mod reserved;
@@ -23,13 +25,14 @@ mod workspace;
 
 use std::future::Future;
 
-pub use command::{CommandWorld, DomainCommands};
+pub use claim::CLAIM_FILE;
+pub use command::{CommandWorld, DomainCommands, PackRunner};
 pub use diff::{DIFF_LIMIT, Diff};
 pub use error::WorldError;
 pub use facts::{Facts, Location, SETUP_FILE};
 pub use frozen::FrozenFiles;
 pub use reserved::Reserved;
-pub use setup::{Inject, Prepared, Setup, Source, Spec};
+pub use setup::{Inject, Setup, Source, Spec};
 pub use token::{CommitSha, SnapshotToken};
 pub use workspace::{Candidate, Place, Recorded, Workspace};
 

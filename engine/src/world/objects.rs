@@ -1,12 +1,12 @@
-//! Turns the objects that one git operation made into durable ones of the engine's own repository.
+//! Turns the objects and names that one git operation made into durable ones of the engine's own repository.
 //! It refuses to know what they hold; the directory is the engine's alone, so plain paths are safe here.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use super::WorldError;
 use super::git::Git;
+use super::{CommitSha, WorldError};
 
 /// Objects that are in the engine's repository and not yet known to be on disk.
 #[derive(Debug, Default)]
@@ -24,9 +24,7 @@ impl Unsynced {
     /// Brings all of them to disk, so that a decision that names a commit never outlives it.
     pub(super) fn sync(&mut self, git_dir: &Path) -> Result<(), WorldError> {
         if self.0.len() > SYNC_EACH {
-            let dir = File::open(git_dir).map_err(WorldError::io("open", git_dir))?;
-            nix::unistd::syncfs(&dir)
-                .map_err(|errno| WorldError::io("flush the file system of", git_dir)(errno.into()))?;
+            sync_all(git_dir)?;
         } else {
             let mut parents: Vec<&Path> = self.0.iter().filter_map(|path| path.parent()).collect();
             parents.sort_unstable();
@@ -38,6 +36,12 @@ impl Unsynced {
         self.0.clear();
         Ok(())
     }
+}
+
+/// Brings everything of the file system that `git_dir` is on to disk.
+pub(super) fn sync_all(git_dir: &Path) -> Result<(), WorldError> {
+    let dir = File::open(git_dir).map_err(WorldError::io("open", git_dir))?;
+    nix::unistd::syncfs(&dir).map_err(|errno| WorldError::io("flush the file system of", git_dir)(errno.into()))
 }
 
 /// Makes the quarantine an empty directory.
@@ -88,7 +92,9 @@ fn is_temporary(name: &Path) -> bool {
 }
 
 fn entries(dir: &Path) -> Result<Vec<PathBuf>, WorldError> {
-    let read = || fs::read_dir(dir)?.map(|entry| Ok(PathBuf::from(entry?.file_name()))).collect();
+    let read = || -> io::Result<Vec<PathBuf>> {
+        fs::read_dir(dir)?.map(|entry| Ok(PathBuf::from(entry?.file_name()))).collect()
+    };
     match read() {
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(Vec::new()),
         other => other.map_err(WorldError::io("list", dir)),
@@ -107,4 +113,49 @@ pub(super) fn remove_stale_locks(git_dir: &Path) -> Result<Vec<String>, WorldErr
         }
     }
     Ok(notes)
+}
+
+/// Makes `name` stand for `commit`. `durable` says whether that is on disk when the call returns.
+pub(super) fn write_ref(git_dir: &Path, name: &str, commit: &CommitSha, durable: bool) -> Result<(), WorldError> {
+    write(&git_dir.join(name), &format!("{commit}\n"), durable)
+}
+
+/// Makes `HEAD` the branch `name`.
+pub(super) fn write_head(git_dir: &Path, name: &str) -> Result<(), WorldError> {
+    write(&git_dir.join("HEAD"), &format!("ref: {name}\n"), true)
+}
+
+fn write(path: &Path, text: &str, durable: bool) -> Result<(), WorldError> {
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(".lock");
+    let parent = path.parent().unwrap_or(path);
+    let write = || {
+        fs::create_dir_all(parent)?;
+        let mut file = File::create(&draft)?;
+        file.write_all(text.as_bytes())?;
+        if durable {
+            file.sync_all()?;
+        }
+        fs::rename(&draft, path)?;
+        if durable { File::open(parent)?.sync_all() } else { Ok(()) }
+    };
+    write().map_err(WorldError::io("write", path))
+}
+
+/// The refs below `tops` with the text of their files.
+pub(super) fn loose_refs(git_dir: &Path, tops: &[&str]) -> Result<Vec<(PathBuf, Vec<u8>)>, WorldError> {
+    let mut refs = Vec::new();
+    let mut open: Vec<PathBuf> = tops.iter().map(PathBuf::from).collect();
+    while let Some(dir) = open.pop() {
+        for name in entries(&git_dir.join(&dir))? {
+            let path = dir.join(name);
+            let full = git_dir.join(&path);
+            if full.is_dir() {
+                open.push(path);
+            } else if path.extension().is_none_or(|extension| extension != "lock") {
+                refs.push((path, fs::read(&full).map_err(WorldError::io("read", &full))?));
+            }
+        }
+    }
+    Ok(refs)
 }

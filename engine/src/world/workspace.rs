@@ -4,8 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use super::facts::{Facts, SETUP_FILE};
+use super::frozen::FrozenFiles;
 use super::git::{Git, NewCommit};
-use super::objects;
+use super::objects::{self, Unsynced};
 use super::shown::Projection;
 use super::tidy::{self, Found};
 use super::{CommitSha, Diff, Reserved, WorldError};
@@ -23,6 +24,7 @@ pub struct Workspace {
     shown: Projection,
     best: Point,
     recorded: Option<Point>,
+    unsynced: Unsynced,
     notes: Vec<String>,
 }
 
@@ -32,6 +34,10 @@ pub(super) struct Point {
     pub(super) commit: CommitSha,
     pub(super) tree: CommitSha,
 }
+
+/// A best that a world may have to go back to.
+#[derive(Debug)]
+pub(super) struct Position(Point);
 
 /// What an iteration left in the workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,7 +103,7 @@ impl Workspace {
         let git = place.git();
         let mut notes = objects::remove_stale_locks(git.dir())?;
         let best = git.resolve(&branch(&facts.run)).await?.ok_or_else(|| refuse("its branch is gone"))?;
-        let shown = Projection::open(git.dir(), &facts)?;
+        let shown = Projection::open(&git, &facts, &Reserved::with(&place.own))?;
         notes.extend(shown.remove_stale_locks()?);
         let mut workspace = Workspace::assemble(place, facts, shown, best).await?;
         workspace.notes = notes;
@@ -113,7 +119,7 @@ impl Workspace {
         let git = place.git();
         let best = point(&git, best).await?;
         let reserved = Reserved::with(&place.own);
-        Ok(Workspace { git, facts, reserved, shown, best, recorded: None, notes: Vec::new() })
+        Ok(Workspace { git, facts, reserved, shown, best, recorded: None, unsynced: Unsynced::default(), notes: Vec::new() })
     }
 
     /// What setup found out.
@@ -129,6 +135,11 @@ impl Workspace {
     /// The commit that candidates are compared with.
     pub fn best(&self) -> &CommitSha {
         &self.best.commit
+    }
+
+    /// The frozen injects.
+    pub fn frozen(&self) -> FrozenFiles {
+        FrozenFiles::of(&self.facts, self.git.dir(), self.git.work_tree())
     }
 
     /// What was removed or put right since the last call, for the log.
@@ -165,10 +176,10 @@ impl Workspace {
         } else {
             (self.best.commit.clone(), Diff::default())
         };
-        objects::promote(&self.git, &mut self.shown)?;
+        let objects = self.promote()?;
         let name = format!("refs/crucible/candidates/{}/{iter}", self.facts.run);
-        objects::write_ref(self.git.dir(), &name, &commit)?;
-        self.notes.extend(self.shown.show_ref(&name, &commit)?);
+        objects::write_ref(self.git.dir(), &name, &commit, false)?;
+        self.notes.extend(self.shown.show_candidate(&objects, &name, &commit)?);
         self.recorded = Some(Point { commit: commit.clone(), tree: tree.clone() });
         Ok(Recorded::Candidate(Candidate { commit, tree, changed, diff }))
     }
@@ -188,9 +199,9 @@ impl Workspace {
                 self.git.quarantined().commit(&new).await?
             }
         };
-        objects::promote(&self.git, &mut self.shown)?;
-        objects::make_durable(self.git.dir())?;
-        self.settle(Point { commit: commit.clone(), tree })?;
+        let objects = self.promote()?;
+        self.unsynced.sync(self.git.dir())?;
+        self.settle(&objects, Point { commit: commit.clone(), tree })?;
         Ok(commit)
     }
 
@@ -206,16 +217,34 @@ impl Workspace {
         tidy::remove(self.git.work_tree(), &inner)?;
         self.git.reset(commit).await?;
         self.git.clean(self.reserved.clean_excludes()).await?;
-        tidy::put_back_submodules(self.git.work_tree(), &self.facts.submodules, self.facts.shown.ours)?;
+        tidy::put_back_submodules(self.git.work_tree(), &self.facts.hollow)?;
         self.recorded = None;
-        self.settle(to)
+        self.settle(&[], to)
+    }
+
+    /// The best, for [`Workspace::return_to`].
+    pub(super) fn position(&self) -> Position {
+        Position(self.best.clone())
+    }
+
+    /// Makes an earlier position the best again, where a keep turned out not to hold. The files stay as they are.
+    pub(super) fn return_to(&mut self, position: Position) -> Result<(), WorldError> {
+        self.settle(&[], position.0)
+    }
+
+    fn promote(&mut self) -> Result<Vec<PathBuf>, WorldError> {
+        let objects = objects::promote(&self.git)?;
+        self.unsynced.add(self.git.dir(), &objects);
+        Ok(objects)
     }
 
     /// Makes `point` the best here and in the workspace's repository.
-    fn settle(&mut self, point: Point) -> Result<(), WorldError> {
-        objects::write_ref(self.git.dir(), &branch(&self.facts.run), &point.commit)?;
-        self.best = point;
-        self.notes.extend(self.shown.show_best(&self.best.commit)?);
+    fn settle(&mut self, objects: &[PathBuf], point: Point) -> Result<(), WorldError> {
+        if point != self.best {
+            objects::write_ref(self.git.dir(), &branch(&self.facts.run), &point.commit, true)?;
+            self.best = point;
+        }
+        self.notes.extend(self.shown.show_best(objects, &self.best.commit)?);
         Ok(())
     }
 
@@ -242,8 +271,10 @@ impl Workspace {
         let mut found = tidy::sweep(self.git.work_tree(), &self.reserved)?;
         found.forget(&self.facts.known);
         tidy::remove(self.git.work_tree(), &found.special)?;
-        let removed = found.special.iter().map(|path| format!("removed the special file {}", path.display()));
-        self.notes.extend(removed);
+        tidy::remove(self.git.work_tree(), &found.deep)?;
+        let note = |what| move |path: &PathBuf| format!("removed {what} {}", path.display());
+        self.notes.extend(found.special.iter().map(note("the special file")));
+        self.notes.extend(found.deep.iter().map(note("the bottomless directory")));
         Ok(found)
     }
 

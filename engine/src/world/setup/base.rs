@@ -1,16 +1,16 @@
 //! Turns the source of the files into a base commit in the engine's own repository and files in the workspace.
 //! It refuses to know injects and what comes after the base.
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Setup, Source, claim, init, shown_in};
-use crate::sys;
+use super::{Setup, Source, init, shown_in};
+use crate::sys::fs::{Root, copy_tree};
 use crate::world::facts::Shown;
 use crate::world::foreign::{self, Foreign};
 use crate::world::git::{Git, NewCommit};
-use crate::world::{CommitSha, Reserved, WorldError, layout, tidy};
+use crate::world::{CommitSha, Reserved, WorldError, claim, layout, tidy};
 
 /// Where a fetched commit is named until the setup is done.
 const FETCHED: &str = "refs/crucible/fetched";
@@ -29,7 +29,7 @@ impl Setup<'_> {
     /// Makes the base that the source stands for.
     pub(super) async fn base(&self) -> Result<Base, WorldError> {
         match &self.spec.source {
-            Source::Url(url) => self.cloned(&OsString::from(url), None).await,
+            Source::Url(url) => self.cloned(OsStr::new(url), None).await,
             Source::Local(path) if foreign::is_repository_root(path) => {
                 self.cloned(path.as_os_str(), foreign::counts_in_sha256(path)).await
             }
@@ -60,7 +60,7 @@ impl Setup<'_> {
         init(&self.git_dir(), sha256, &lines)
     }
 
-    async fn cloned(&self, url: &std::ffi::OsStr, sha256: Option<bool>) -> Result<Base, WorldError> {
+    async fn cloned(&self, url: &OsStr, sha256: Option<bool>) -> Result<Base, WorldError> {
         let new = self.new_directory()?;
         self.init(sha256.unwrap_or(false), b"")?;
         let git = Git::new(&self.git_dir(), &new, &self.spec.place.env);
@@ -81,7 +81,7 @@ impl Setup<'_> {
     }
 
     /// Fetches the commit that is asked for: alone, or with the whole history.
-    async fn fetched(&self, git: &Git, url: &std::ffi::OsStr) -> Result<CommitSha, WorldError> {
+    async fn fetched(&self, git: &Git, url: &OsStr) -> Result<CommitSha, WorldError> {
         if self.spec.history {
             return self.fetched_whole(git, url).await;
         }
@@ -104,7 +104,7 @@ impl Setup<'_> {
         commit
     }
 
-    async fn fetched_whole(&self, git: &Git, url: &std::ffi::OsStr) -> Result<CommitSha, WorldError> {
+    async fn fetched_whole(&self, git: &Git, url: &OsStr) -> Result<CommitSha, WorldError> {
         let user = git.as_the_user(&self.spec.user_env);
         let head = format!("+HEAD:{FETCHED}");
         let mut refspecs = vec!["+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"];
@@ -127,7 +127,7 @@ impl Setup<'_> {
         &self,
         git: &Git,
         names: &[String],
-        url: &std::ffi::OsStr,
+        url: &OsStr,
     ) -> Result<CommitSha, WorldError> {
         for name in names {
             if let Some(commit) = git.resolve(&format!("{name}^{{commit}}")).await? {
@@ -144,10 +144,11 @@ impl Setup<'_> {
         let new = self.new_directory()?;
         let place = &self.spec.place;
         let left_out = [&place.state_dir, &place.workspace, &new];
-        let wanted = |path: &Path| {
-            path.file_name().is_none_or(|name| name != ".git") && !left_out.iter().any(|out| source.join(path) == **out)
-        };
-        sys::fs::copy_tree(source, &new, &wanted).map_err(WorldError::process("copy the source"))?;
+        let (from, to) = (Root::open(source).map_err(tidy::failed)?, Root::open(&new).map_err(tidy::failed)?);
+        copy_tree(&from, &to, &mut |path, _| {
+            path.name() != ".git" && !left_out.iter().any(|out| source.join(path) == **out)
+        })
+        .map_err(tidy::failed)?;
         self.first_commit_in(&new).await
     }
 

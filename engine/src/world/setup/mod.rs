@@ -6,7 +6,6 @@
 //! is neither is somebody's work, and is never touched.
 
 mod base;
-mod claim;
 mod inject;
 
 use std::fs;
@@ -15,12 +14,12 @@ use std::path::{Path, PathBuf};
 
 use super::command::PackRunner;
 use super::facts::{Facts, Location, SETUP_FILE, Shown};
-use super::frozen::FrozenFiles;
 use super::git::{Git, NewCommit};
 use super::shown::Projection;
 use super::workspace::{Place, Workspace, branch};
-use super::{CommitSha, Reserved, WorldError, layout, objects, tidy};
+use super::{CommitSha, Reserved, WorldError, claim, layout, objects, tidy};
 use crate::sys::env::Environment;
+use crate::sys::fs::create_private_dir;
 use base::Base;
 
 /// Where the files of the workspace come from.
@@ -74,15 +73,6 @@ pub struct Spec {
     pub user_env: Environment,
 }
 
-/// A workspace that is set up.
-#[derive(Debug)]
-pub struct Prepared {
-    /// The workspace, at its baseline.
-    pub workspace: Workspace,
-    /// The frozen injects.
-    pub frozen: FrozenFiles,
-}
-
 /// Sets workspaces up.
 #[derive(Debug)]
 pub struct Setup<'a> {
@@ -101,11 +91,11 @@ impl<'a> Setup<'a> {
     ///
     /// # Errors
     /// [`WorldError`], naming what is missing or in the way.
-    pub async fn run(self) -> Result<Prepared, WorldError> {
+    pub async fn run(self) -> Result<Workspace, WorldError> {
         let spec = self.spec;
         self.forget_torn_setup()?;
         if spec.source != Source::InPlace {
-            claim::clear(&spec.place, matches!(spec.source, Source::Command(_)))?;
+            claim::clear(&spec.place)?;
         }
         let base = self.base().await?;
         let git = spec.place.git();
@@ -114,21 +104,38 @@ impl<'a> Setup<'a> {
         let mut fixed = git.entries(|_, path| reserved.covers(path)).await?;
         fixed.extend(submodules.iter().cloned());
         git.freeze_entries(&fixed).await?;
-        let frozen = inject::put_all(spec, &git, &base.commit).await?;
+        if spec.source == Source::InPlace {
+            self.require_clean(&git, &reserved, &base).await?;
+        }
+        let frozen = inject::put_all(spec, &git, &base.commit, &submodules).await?;
         let known = tidy::sweep(&spec.place.workspace, &reserved)?.into_all();
         let baseline = self.baseline(&git, &reserved, &base).await?;
         let facts = Facts {
             run: spec.run.clone(),
             workspace: Location { path: spec.place.workspace.clone(), id: tidy::id(&spec.place.workspace)? },
             base: base.commit,
-            baseline: baseline.clone(),
+            baseline,
             date: base.date,
             shown: base.shown,
             fixed,
+            hollow: tidy::hollow(&spec.place.workspace, &submodules)?,
             submodules,
             known,
+            frozen,
         };
-        self.finish(&git, facts, frozen).await
+        self.finish(&git, facts).await
+    }
+
+    /// Refuses to work in place where a reset would lose something. What a filter of the user's makes of a file
+    /// counts as a change too: the engine uses none, and would write the file back without it.
+    async fn require_clean(&self, git: &Git, reserved: &Reserved, base: &Base) -> Result<(), WorldError> {
+        git.add(reserved.pathspecs()).await?;
+        let tree = git.write_tree().await?;
+        let (first, more) = git.changed_paths(&base.commit, &tree, 5).await?;
+        if first.is_empty() {
+            return Ok(());
+        }
+        Err(WorldError::Dirty { path: self.spec.place.workspace.clone(), first, more })
     }
 
     /// The injects, and all that setup left uncommitted, on top of the base.
@@ -147,21 +154,20 @@ impl<'a> Setup<'a> {
     }
 
     /// Writes what makes the setup a finished one: refs, the repository that is shown, and last the facts.
-    async fn finish(&self, git: &Git, facts: Facts, frozen: FrozenFiles) -> Result<Prepared, WorldError> {
+    async fn finish(&self, git: &Git, facts: Facts) -> Result<Workspace, WorldError> {
         let state_dir = &self.spec.place.state_dir;
-        objects::write_ref(git.dir(), "refs/crucible/base", &facts.base)?;
-        objects::write_ref(git.dir(), &branch(&facts.run), &facts.baseline)?;
+        objects::write_ref(git.dir(), "refs/crucible/base", &facts.base, true)?;
+        objects::write_ref(git.dir(), &branch(&facts.run), &facts.baseline, true)?;
         objects::write_head(git.dir(), &branch(&facts.run))?;
         let mut shown = Projection::create(git, &facts, &Reserved::with(&self.spec.place.own)).await?;
-        shown.show_best(&facts.baseline)?;
+        shown.show_best(&objects::list(&git.dir().join("objects"))?, &facts.baseline)?;
         objects::sync_all(git.dir())?;
         if self.spec.source != Source::InPlace {
             claim::settle(&self.spec.place, facts.workspace.id)?;
         }
         claim::write_private(&state_dir.join(SETUP_FILE), &facts.to_json()?)?;
         let baseline = facts.baseline.clone();
-        let workspace = Workspace::assemble(&self.spec.place, facts, shown, baseline).await?;
-        Ok(Prepared { workspace, frozen })
+        Workspace::assemble(&self.spec.place, facts, shown, baseline).await
     }
 
     /// Removes what an earlier setup left in the state directory.
@@ -181,11 +187,11 @@ impl<'a> Setup<'a> {
 
 /// Makes the engine's own repository in `dir`, empty.
 fn init(dir: &Path, sha256: bool, exclude: &[u8]) -> Result<(), WorldError> {
+    create_private_dir(dir).map_err(tidy::failed)?;
     for sub in ["objects/pack", "objects/info", "refs/heads", "refs/tags", "info"] {
         let path = dir.join(sub);
         fs::create_dir_all(&path).map_err(WorldError::io("make", &path))?;
     }
-    claim::make_private(dir)?;
     let write = |name: &str, bytes: &[u8]| {
         let path = dir.join(name);
         fs::write(&path, bytes).map_err(WorldError::io("write", &path))
