@@ -1,0 +1,170 @@
+//! Turns whatever stops a workspace from being what it should be into one kind of error per cause.
+//! It refuses to know how an error is shown and what exit code it has.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::CommitSha;
+use crate::sys::fs::FsError;
+use crate::sys::process::Exit;
+
+/// Why the workspace could not be set up, recorded, kept or restored. Each reads as what follows "failed to …".
+#[derive(Debug, thiserror::Error)]
+pub enum WorldError {
+    /// git ran and said no.
+    #[error("{doing}: git: {exit}: {message}")]
+    Git {
+        /// What was being done.
+        doing: &'static str,
+        /// How it ended.
+        exit: Exit,
+        /// The end of what it wrote to standard error.
+        message: String,
+    },
+    /// git printed something it never should.
+    #[error("{doing}: git answered {answer:?}")]
+    Answer {
+        /// What was being done.
+        doing: &'static str,
+        /// The beginning of its answer.
+        answer: String,
+    },
+    /// A program could not be started or waited for.
+    #[error("{doing}")]
+    Process {
+        /// What was being done.
+        doing: &'static str,
+        /// What went wrong.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The operating system refused something about a file.
+    #[error("{doing} {}", path.display())]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+    /// A file could not be reached, read or written.
+    #[error(transparent)]
+    Files(Box<FsError>),
+    /// The directory where the workspace belongs holds something that this engine did not put there.
+    #[error("set up {}: it is not empty and not a workspace of this state directory; move it away or name another `dir`", path.display())]
+    InTheWay {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The tree to work on in place holds work that a reset would lose.
+    #[error("work in place in {}: {}; commit or stash them, or leave `dir` out so that a clone is used", path.display(), uncommitted(.first, *.more))]
+    Dirty {
+        /// The work tree.
+        path: PathBuf,
+        /// The first few changed or untracked paths.
+        first: Vec<String>,
+        /// How many there are beyond those.
+        more: usize,
+    },
+    /// There is nothing to go back to.
+    #[error("work in place in {}: {why}", path.display())]
+    NotARepository {
+        /// The work tree.
+        path: PathBuf,
+        /// What is missing or not supported.
+        why: String,
+    },
+    /// The branch, tag or commit that the manifest names is not there.
+    #[error("find `{name}` in {from}")]
+    UnknownRef {
+        /// `[repo].ref`.
+        name: String,
+        /// The repository.
+        from: String,
+    },
+    /// `setup_cmd` failed.
+    #[error("run setup_cmd: it {why}")]
+    Setup {
+        /// How it ended, and the end of its output.
+        why: String,
+    },
+    /// `setup_cmd` ended well and left no workspace.
+    #[error("run setup_cmd: it left no directory {}", path.display())]
+    NoWorkspace {
+        /// Where the workspace belongs.
+        path: PathBuf,
+    },
+    /// An inject could not be put where it belongs.
+    #[error("inject {}: {why}", dst.display())]
+    Inject {
+        /// Its destination, relative to the workspace.
+        dst: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// The user's own repository is gone.
+    #[error("update {}: it is no longer the repository this run started in; its commits are safe in {}", git_dir.display(), kept_in.display())]
+    RepositoryGone {
+        /// The git directory.
+        git_dir: PathBuf,
+        /// The engine's own repository.
+        kept_in: PathBuf,
+    },
+    /// The state directory holds no finished setup, or one of another workspace.
+    #[error("open the workspace {}: {why}", path.display())]
+    NotSetUp {
+        /// The workspace.
+        path: PathBuf,
+        /// What is missing or different.
+        why: String,
+    },
+    /// A candidate that must be staged for a keep cannot be.
+    #[error("snapshot the workspace: {why}")]
+    Unstageable {
+        /// What stands in the way.
+        why: String,
+    },
+    /// `snapshot_cmd` failed, so the keep is off.
+    #[error("snapshot the world: snapshot_cmd {why}")]
+    Snapshot {
+        /// How.
+        why: String,
+    },
+    /// `restore_cmd` failed, so nothing measured from here on could be trusted.
+    #[error("restore the world: restore_cmd {why}")]
+    Restore {
+        /// How.
+        why: String,
+    },
+    /// A token that no snapshot of this engine returned, or that needs a world this run does not have.
+    #[error("restore {token:?}: it is no token of this world")]
+    BadToken {
+        /// Its beginning.
+        token: String,
+    },
+    /// A commit that this run does not have.
+    #[error("restore {commit}: this run has no such commit")]
+    UnknownCommit {
+        /// The commit.
+        commit: CommitSha,
+    },
+}
+
+impl WorldError {
+    pub(super) fn io<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> WorldError + use<'a> {
+        move |source| WorldError::Io { doing, path: path.to_owned(), source }
+    }
+
+    pub(super) fn process<E>(doing: &'static str) -> impl FnOnce(E) -> WorldError
+    where
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        move |source| WorldError::Process { doing, source: Box::new(source) }
+    }
+}
+
+fn uncommitted(first: &[String], more: usize) -> String {
+    let rest = if more == 0 { String::new() } else { format!(" and {more} more") };
+    format!("these files differ from the commit (or a filter makes them): {}{rest}", first.join(", "))
+}

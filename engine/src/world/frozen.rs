@@ -1,0 +1,61 @@
+//! Turns the frozen injects into files of the workspace again, whatever a candidate made of them (contract §1).
+//! It refuses to know when that is due.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use super::WorldError;
+use super::facts::{Facts, Frozen};
+use super::tidy::{failed, rel};
+use crate::sys::fs::{FrozenFile, Root, restore_frozen};
+
+/// Where copies of the frozen injects are, below the state directory.
+const DIR: &str = "frozen";
+
+/// The frozen injects of a run.
+#[derive(Debug, Clone)]
+pub struct FrozenFiles {
+    copies: PathBuf,
+    workspace: PathBuf,
+    files: Vec<Frozen>,
+}
+
+impl FrozenFiles {
+    pub(super) fn of(facts: &Facts, git_dir: &Path, workspace: &Path) -> FrozenFiles {
+        let copies = git_dir.with_file_name(DIR);
+        FrozenFiles { copies, workspace: workspace.to_owned(), files: facts.frozen.clone() }
+    }
+
+    /// Puts every frozen inject back as it was, and says which had been changed. Whatever stands in the way is
+    /// removed; no link is followed or written through. To be called before apply, before each measure and before
+    /// each task.
+    ///
+    /// # Errors
+    /// [`WorldError::Files`] when one cannot be put back, or the engine's own copy has been tampered with.
+    pub fn restore(&self) -> Result<Vec<PathBuf>, WorldError> {
+        let root = Root::open(&self.workspace).map_err(failed)?;
+        let mut changed = Vec::new();
+        for (number, file) in self.files.iter().enumerate() {
+            let frozen =
+                FrozenFile { dst: rel(&file.dst)?, sha256: file.sha256, len: file.len, mode: file.mode };
+            let copy = self.copies.join(number.to_string());
+            if restore_frozen(&root, &frozen, || File::open(&copy)).map_err(failed)? {
+                changed.push(file.dst.clone());
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Where the frozen injects stand, relative to the workspace.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(|file| file.dst.as_path())
+    }
+}
+
+/// Keeps the engine's own copy of the frozen inject with this number.
+pub(super) fn keep_copy(state_dir: &Path, number: usize, bytes: &[u8]) -> Result<(), WorldError> {
+    let dir = state_dir.join(DIR);
+    crate::sys::fs::create_private_dir(&dir).map_err(failed)?;
+    let path = dir.join(number.to_string());
+    fs::write(&path, bytes).map_err(WorldError::io("write", &path))
+}

@@ -1,0 +1,218 @@
+//! Turns a workspace that an agent had its hands on into one that git can walk.
+//! It refuses to know what git makes of it, and follows no link.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::dir::{Dir, Type};
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat, fstat, fstatat};
+
+use super::{Reserved, WorldError};
+use crate::sys::fs::{FsError, Kind, RelPath, Root};
+
+/// How a directory is opened.
+const DIRECTORY: OFlag =
+    OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+
+/// Directories below this many others are not walked. git itself ends at paths of 4,096 bytes.
+const DEEPEST: usize = 512;
+
+/// What a walk found that git cannot hold. Paths are relative to the workspace.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Found {
+    /// FIFOs, sockets and devices.
+    pub(super) special: Vec<PathBuf>,
+    /// The `.git` of every repository inside the workspace, whatever it is; its own is not among them.
+    pub(super) repositories: Vec<PathBuf>,
+    /// Directories that nest too deep to be walked.
+    pub(super) deep: Vec<PathBuf>,
+}
+
+impl Found {
+    /// Leaves out what was there before any agent ran.
+    pub(super) fn forget(&mut self, known: &[PathBuf]) {
+        for list in [&mut self.special, &mut self.repositories, &mut self.deep] {
+            list.retain(|path| !known.contains(path));
+        }
+    }
+
+    /// All of it.
+    pub(super) fn into_all(self) -> Vec<PathBuf> {
+        [self.special, self.repositories, self.deep].concat()
+    }
+}
+
+/// Walks the workspace once. Directories that their mode closes are opened on the way, since an ordinary user could
+/// neither read nor remove what is in them. The workspace's own `.git` and what is reserved are not walked.
+pub(super) fn sweep(workspace: &Path, reserved: &Reserved) -> Result<Found, WorldError> {
+    let mut found = Found::default();
+    let failed = |path: &Path, errno: Errno| WorldError::io("walk", path)(errno.into());
+    let top = nix::fcntl::open(workspace, DIRECTORY, Mode::empty()).map_err(|errno| failed(workspace, errno))?;
+    let mut levels = vec![Level::open(top, PathBuf::new()).map_err(|errno| failed(workspace, errno))?];
+    while let Some(level) = levels.last_mut() {
+        let Some((name, kind)) = level.entries.pop() else {
+            levels.pop();
+            continue;
+        };
+        let path = level.path.join(OsStr::from_bytes(&name));
+        let at_top = level.path.as_os_str().is_empty();
+        match kind {
+            _ if name == b".git" => {
+                if !at_top {
+                    found.repositories.push(path);
+                }
+            }
+            Kind::Fifo | Kind::Socket | Kind::Device => found.special.push(path),
+            Kind::Dir if !reserved.covers(&path) => match level.enter(&name, &path) {
+                Ok(_) if levels.len() >= DEEPEST => found.deep.push(path),
+                Ok(below) => levels.push(below),
+                Err(errno) => return Err(failed(&workspace.join(path), errno)),
+            },
+            Kind::Dir | Kind::File | Kind::Link => {}
+        }
+    }
+    Ok(found)
+}
+
+/// A directory on the way down, and what of it is still to be looked at.
+struct Level {
+    fd: OwnedFd,
+    path: PathBuf,
+    entries: Vec<(Vec<u8>, Kind)>,
+}
+
+impl Level {
+    fn open(fd: OwnedFd, path: PathBuf) -> nix::Result<Level> {
+        make_accessible(&fd)?;
+        let mut entries = Vec::new();
+        let mut listing = Dir::openat(&fd, ".", DIRECTORY, Mode::empty())?;
+        for entry in listing.iter() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if !matches!(name, b"." | b"..") {
+                entries.push((name.to_owned(), kind(&fd, name, entry.file_type())?));
+            }
+        }
+        // Only what can matter is remembered: most entries are plain files.
+        entries.retain(|(name, kind)| name == b".git" || !matches!(kind, Kind::File | Kind::Link));
+        Ok(Level { fd, path, entries })
+    }
+
+    fn enter(&self, name: &[u8], path: &Path) -> nix::Result<Level> {
+        let name = OsStr::from_bytes(name);
+        let open = || openat(&self.fd, name, DIRECTORY, Mode::empty());
+        let fd = match open() {
+            Err(Errno::EACCES) => {
+                fchmodat(&self.fd, name, Mode::S_IRWXU, FchmodatFlags::NoFollowSymlink)?;
+                open()?
+            }
+            opened => opened?,
+        };
+        Level::open(fd, path.to_owned())
+    }
+}
+
+/// Gives the owner all rights on an open directory that lacks one.
+fn make_accessible(fd: &OwnedFd) -> nix::Result<()> {
+    let mode = Mode::from_bits_truncate(fstat(fd)?.st_mode);
+    if mode.contains(Mode::S_IRWXU) {
+        return Ok(());
+    }
+    // A directory of another user stays as it is; git will say what it cannot do there.
+    let _ = nix::sys::stat::fchmod(fd.as_fd(), mode | Mode::S_IRWXU);
+    Ok(())
+}
+
+fn kind(fd: &OwnedFd, name: &[u8], told: Option<Type>) -> nix::Result<Kind> {
+    Ok(match told {
+        Some(Type::File) => Kind::File,
+        Some(Type::Directory) => Kind::Dir,
+        Some(Type::Symlink) => Kind::Link,
+        Some(Type::Fifo) => Kind::Fifo,
+        Some(Type::Socket) => Kind::Socket,
+        Some(Type::CharacterDevice | Type::BlockDevice) => Kind::Device,
+        None => {
+            let stat = fstatat(fd, OsStr::from_bytes(name), AtFlags::AT_SYMLINK_NOFOLLOW)?;
+            match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
+                SFlag::S_IFREG => Kind::File,
+                SFlag::S_IFDIR => Kind::Dir,
+                SFlag::S_IFLNK => Kind::Link,
+                SFlag::S_IFIFO => Kind::Fifo,
+                SFlag::S_IFSOCK => Kind::Socket,
+                _ => Kind::Device,
+            }
+        }
+    })
+}
+
+/// Removes what stands at `paths`, relative to the workspace, with all that is below.
+pub(super) fn remove(workspace: &Path, paths: &[PathBuf]) -> Result<(), WorldError> {
+    if paths.is_empty() {
+        return Ok(());
+    }
+    let root = Root::open(workspace).map_err(failed)?;
+    for path in paths {
+        root.remove_any(&rel(path)?).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Makes the directories of submodules that were never filled empty again.
+pub(super) fn put_back_submodules(workspace: &Path, hollow: &[PathBuf]) -> Result<(), WorldError> {
+    if hollow.is_empty() {
+        return Ok(());
+    }
+    let root = Root::open(workspace).map_err(failed)?;
+    for path in hollow {
+        if !is_empty_dir(&root, path)? {
+            root.remove_any(&rel(path)?).map_err(failed)?;
+            let full = workspace.join(path);
+            // git made or left every directory above it, and nothing else runs in the workspace now.
+            std::fs::create_dir_all(&full).map_err(WorldError::io("make", &full))?;
+        }
+    }
+    Ok(())
+}
+
+/// Those of `submodules` that have nothing in them.
+pub(super) fn hollow(workspace: &Path, submodules: &[PathBuf]) -> Result<Vec<PathBuf>, WorldError> {
+    let root = Root::open(workspace).map_err(failed)?;
+    let mut hollow = submodules.to_vec();
+    let mut error = None;
+    hollow.retain(|path| is_empty_dir(&root, path).unwrap_or_else(|failure| error.replace(failure).is_some()));
+    error.map_or(Ok(hollow), Err)
+}
+
+fn is_empty_dir(root: &Root, path: &Path) -> Result<bool, WorldError> {
+    let is_dir = root.kind(&rel(path)?);
+    if !matches!(is_dir, Ok(Some(Kind::Dir))) {
+        return Ok(false);
+    }
+    let full = root.path().join(path);
+    let mut entries = std::fs::read_dir(&full).map_err(WorldError::io("list", &full))?;
+    Ok(entries.next().is_none())
+}
+
+/// Device and inode of a directory that is no link.
+pub(super) fn id(path: &Path) -> Result<(u64, u64), WorldError> {
+    let metadata = path.symlink_metadata().map_err(WorldError::io("look at", path))?;
+    if metadata.is_dir() {
+        return Ok((metadata.dev(), metadata.ino()));
+    }
+    Err(WorldError::io("look at", path)(std::io::ErrorKind::NotADirectory.into()))
+}
+
+/// `path` as one that leads downwards.
+pub(super) fn rel(path: &Path) -> Result<RelPath, WorldError> {
+    RelPath::parse(path).map_err(WorldError::process("read a path of the workspace"))
+}
+
+/// An error of the file layer, as one of the world.
+pub(super) fn failed(error: FsError) -> WorldError {
+    WorldError::Files(Box::new(error))
+}

@@ -1,0 +1,317 @@
+//! Turns what an agent left in the workspace into a commit on top of the best, and commits back into the workspace.
+//! It refuses to know scores, and trusts nothing in the workspace: only the tree of files is read from it.
+
+use std::path::{Path, PathBuf};
+
+use super::facts::{Facts, SETUP_FILE};
+use super::frozen::FrozenFiles;
+use super::git::{Git, NewCommit};
+use super::objects::{self, Unsynced};
+use super::shown::Projection;
+use super::tidy::{self, Found};
+use super::{CommitSha, Diff, Reserved, WorldError};
+use crate::sys::env::Environment;
+
+/// The workspace of one run and the engine's own repository of it, `state/git`.
+///
+/// Between two calls nothing may run in the workspace that belongs to this run: agents and pack commands have
+/// ended, with all that they started.
+#[derive(Debug)]
+pub struct Workspace {
+    git: Git,
+    facts: Facts,
+    reserved: Reserved,
+    shown: Projection,
+    best: Point,
+    recorded: Option<Point>,
+    unsynced: Unsynced,
+    notes: Vec<String>,
+}
+
+/// A commit and its tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Point {
+    pub(super) commit: CommitSha,
+    pub(super) tree: CommitSha,
+}
+
+/// A best that a world may have to go back to.
+#[derive(Debug)]
+pub(super) struct Position(Point);
+
+/// What an iteration left in the workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Recorded {
+    /// A candidate, reachable under `refs/crucible/candidates/<run>/<iter>` whether it is kept or not.
+    Candidate(Candidate),
+    /// Something that is no candidate: the iteration is invalid and the run goes on.
+    Refused {
+        /// What stands in the way, by name.
+        why: String,
+    },
+}
+
+/// A recorded candidate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its commit; the best one's when nothing was changed.
+    pub commit: CommitSha,
+    /// Its tree.
+    pub tree: CommitSha,
+    /// Whether its tree differs from the best one's.
+    pub changed: bool,
+    /// The difference from the best.
+    pub diff: Diff,
+}
+
+/// What is needed to find a workspace again that setup has finished.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The state directory, absolute; the caller holds its lock.
+    pub state_dir: PathBuf,
+    /// The workspace, absolute.
+    pub workspace: PathBuf,
+    /// What else of the engine lies inside the workspace, relative to it (in place: state, `STEER.md`).
+    pub own: Vec<PathBuf>,
+    /// Where `PATH` is taken from.
+    pub env: Environment,
+}
+
+impl Place {
+    pub(super) fn git(&self) -> Git {
+        Git::new(&self.state_dir.join("git"), &self.workspace, &self.env)
+    }
+}
+
+impl Workspace {
+    /// Opens the workspace of a run that was set up before. The best is what its branch in `state/git` names;
+    /// the files are as they were left, so the caller restores before it goes on. Locks that a dead process left
+    /// are removed with a note.
+    ///
+    /// # Errors
+    /// [`WorldError::NotSetUp`] when setup never finished, or the directory is not the one that was set up.
+    pub async fn open(place: &Place) -> Result<Workspace, WorldError> {
+        let refuse = |why: &str| WorldError::NotSetUp { path: place.workspace.clone(), why: why.to_owned() };
+        let facts = Facts::read(&place.state_dir)?.ok_or_else(|| refuse("its setup was never finished"))?;
+        if facts.workspace.path != place.workspace {
+            let other = format!("{SETUP_FILE} is of {}", facts.workspace.path.display());
+            return Err(refuse(&other));
+        }
+        if tidy::id(&place.workspace)? != facts.workspace.id {
+            return Err(refuse("another directory has taken its place since setup"));
+        }
+        let git = place.git();
+        let mut notes = objects::remove_stale_locks(git.dir())?;
+        let best = git.resolve(&branch(&facts.run)).await?.ok_or_else(|| refuse("its branch is gone"))?;
+        let shown = Projection::open(&git, &facts, &Reserved::with(&place.own))?;
+        notes.extend(shown.remove_stale_locks()?);
+        let mut workspace = Workspace::assemble(place, facts, shown, best).await?;
+        workspace.notes = notes;
+        Ok(workspace)
+    }
+
+    pub(super) async fn assemble(
+        place: &Place,
+        facts: Facts,
+        shown: Projection,
+        best: CommitSha,
+    ) -> Result<Workspace, WorldError> {
+        let git = place.git();
+        let best = point(&git, best).await?;
+        let reserved = Reserved::with(&place.own);
+        Ok(Workspace { git, facts, reserved, shown, best, recorded: None, unsynced: Unsynced::default(), notes: Vec::new() })
+    }
+
+    /// What setup found out.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// The workspace's directory.
+    pub fn path(&self) -> &Path {
+        self.git.work_tree()
+    }
+
+    /// The commit that candidates are compared with.
+    pub fn best(&self) -> &CommitSha {
+        &self.best.commit
+    }
+
+    /// The frozen injects.
+    pub fn frozen(&self) -> FrozenFiles {
+        FrozenFiles::of(&self.facts, self.git.dir(), self.git.work_tree())
+    }
+
+    /// What was removed or put right since the last call, for the log.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// The bytes of `path` in the pristine base commit, for frozen loading (contract §1).
+    ///
+    /// # Errors
+    /// [`WorldError`] when git fails; a file that is not there is `None`.
+    pub async fn base_file(&self, path: &Path) -> Result<Option<Vec<u8>>, WorldError> {
+        self.git.show(&self.facts.base, path).await
+    }
+
+    /// Records the files as they are now as the candidate of iteration `iter`, on top of the best. Special files
+    /// that are new are removed, with a note. Commits, branches and index of the workspace's own repository do
+    /// not matter.
+    ///
+    /// # Errors
+    /// [`WorldError`] when the engine's own repository fails; what a candidate did wrong is [`Recorded::Refused`].
+    pub async fn record(&mut self, iter: u32) -> Result<Recorded, WorldError> {
+        self.recorded = None;
+        let tree = match self.stage().await? {
+            Ok(tree) => tree,
+            Err(why) => return Ok(Recorded::Refused { why }),
+        };
+        let changed = tree != self.best.tree;
+        let (commit, diff) = if changed {
+            let git = self.git.quarantined();
+            let message = format!("crucible: candidate {iter}");
+            let new = self.successor(&tree, message, iter);
+            tokio::try_join!(git.commit(&new), git.diff(&self.best.tree, &tree))?
+        } else {
+            (self.best.commit.clone(), Diff::default())
+        };
+        let objects = self.promote()?;
+        let name = format!("refs/crucible/candidates/{}/{iter}", self.facts.run);
+        objects::write_ref(self.git.dir(), &name, &commit, false)?;
+        self.notes.extend(self.shown.show_candidate(&objects, &name, &commit)?);
+        self.recorded = Some(Point { commit: commit.clone(), tree: tree.clone() });
+        Ok(Recorded::Candidate(Candidate { commit, tree, changed, diff }))
+    }
+
+    /// Makes the files as they are now the best, and returns their commit: the recorded candidate's where apply
+    /// and measure changed nothing since.
+    ///
+    /// # Errors
+    /// [`WorldError::Unstageable`] when the files cannot be staged; then the best is what it was.
+    pub async fn keep(&mut self) -> Result<CommitSha, WorldError> {
+        let tree = self.stage().await?.map_err(|why| WorldError::Unstageable { why })?;
+        let known = [self.recorded.as_ref(), Some(&self.best)].into_iter().flatten();
+        let commit = match known.into_iter().find(|point| point.tree == tree) {
+            Some(point) => point.commit.clone(),
+            None => {
+                let new = self.successor(&tree, "crucible: kept".to_owned(), 0);
+                self.git.quarantined().commit(&new).await?
+            }
+        };
+        let objects = self.promote()?;
+        self.unsynced.sync(self.git.dir())?;
+        self.settle(&objects, Point { commit: commit.clone(), tree })?;
+        Ok(commit)
+    }
+
+    /// Brings the files back to `commit`, which becomes the best. Ignored files stay, and so do reserved ones and
+    /// the contents of submodules that the user's own repository has checked out.
+    ///
+    /// # Errors
+    /// [`WorldError`] when any of it fails; then the workspace cannot be relied on.
+    pub async fn restore(&mut self, commit: &CommitSha) -> Result<(), WorldError> {
+        let to = self.known(commit).await?;
+        let found = self.tidy()?;
+        let inner = self.not_ignored(found.repositories).await?;
+        tidy::remove(self.git.work_tree(), &inner)?;
+        self.git.reset(commit).await?;
+        self.git.clean(self.reserved.clean_excludes()).await?;
+        tidy::put_back_submodules(self.git.work_tree(), &self.facts.hollow)?;
+        self.recorded = None;
+        self.settle(&[], to)
+    }
+
+    /// The best, for [`Workspace::return_to`].
+    pub(super) fn position(&self) -> Position {
+        Position(self.best.clone())
+    }
+
+    /// Makes an earlier position the best again, where a keep turned out not to hold. The files stay as they are.
+    pub(super) fn return_to(&mut self, position: Position) -> Result<(), WorldError> {
+        self.settle(&[], position.0)
+    }
+
+    fn promote(&mut self) -> Result<Vec<PathBuf>, WorldError> {
+        let objects = objects::promote(&self.git)?;
+        self.unsynced.add(self.git.dir(), &objects);
+        Ok(objects)
+    }
+
+    /// Makes `point` the best here and in the workspace's repository.
+    fn settle(&mut self, objects: &[PathBuf], point: Point) -> Result<(), WorldError> {
+        if point != self.best {
+            objects::write_ref(self.git.dir(), &branch(&self.facts.run), &point.commit, true)?;
+            self.best = point;
+        }
+        self.notes.extend(self.shown.show_best(objects, &self.best.commit)?);
+        Ok(())
+    }
+
+    /// Stages everything and returns its tree, or why it cannot be a candidate.
+    async fn stage(&mut self) -> Result<Result<CommitSha, String>, WorldError> {
+        let found = self.tidy()?;
+        if let Some(inner) = self.not_ignored(found.repositories).await?.first() {
+            let why = format!("the candidate holds a git repository of its own: {}", inner.display());
+            return Ok(Err(why));
+        }
+        objects::empty_incoming(&self.git)?;
+        let git = self.git.quarantined();
+        match git.add(self.reserved.pathspecs()).await {
+            Ok(()) => git.write_tree().await.map(Ok),
+            Err(WorldError::Git { message, exit, .. }) => {
+                Ok(Err(format!("git cannot stage the candidate: {exit}: {message}")))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes special files that are new, opens directories that were closed, and lists inner repositories.
+    fn tidy(&mut self) -> Result<Found, WorldError> {
+        let mut found = tidy::sweep(self.git.work_tree(), &self.reserved)?;
+        found.forget(&self.facts.known);
+        tidy::remove(self.git.work_tree(), &found.special)?;
+        tidy::remove(self.git.work_tree(), &found.deep)?;
+        let note = |what| move |path: &PathBuf| format!("removed {what} {}", path.display());
+        self.notes.extend(found.special.iter().map(note("the special file")));
+        self.notes.extend(found.deep.iter().map(note("the bottomless directory")));
+        Ok(found)
+    }
+
+    /// Those of `repositories` (each a path that ends in `.git`) that stand where git would look for files.
+    async fn not_ignored(&self, mut repositories: Vec<PathBuf>) -> Result<Vec<PathBuf>, WorldError> {
+        repositories.retain(|path| !self.facts.submodules.iter().any(|module| path.starts_with(module)));
+        if repositories.is_empty() {
+            return Ok(repositories);
+        }
+        let around: Vec<PathBuf> = repositories.iter().filter_map(|path| Some(path.parent()?.to_owned())).collect();
+        let ignored = self.git.ignored(&around).await?;
+        repositories.retain(|path| !path.parent().is_some_and(|around| ignored.iter().any(|other| other == around)));
+        Ok(repositories)
+    }
+
+    fn successor<'a>(&'a self, tree: &'a CommitSha, message: String, iter: u32) -> NewCommit<'a> {
+        let date = self.facts.date.saturating_add(1).saturating_add(i64::from(iter));
+        NewCommit { tree, parent: Some(&self.best.commit), message, date }
+    }
+
+    async fn known(&self, commit: &CommitSha) -> Result<Point, WorldError> {
+        let seen = [Some(&self.best), self.recorded.as_ref()].into_iter().flatten();
+        match seen.into_iter().find(|point| point.commit == *commit) {
+            Some(point) => Ok(point.clone()),
+            None => point(&self.git, commit.clone()).await,
+        }
+    }
+}
+
+/// The branch of the run's best.
+pub(super) fn branch(run: &str) -> String {
+    format!("refs/heads/crucible/{run}")
+}
+
+async fn point(git: &Git, commit: CommitSha) -> Result<Point, WorldError> {
+    match git.resolve(&format!("{commit}^{{tree}}")).await? {
+        Some(tree) => Ok(Point { commit, tree }),
+        None => Err(WorldError::UnknownCommit { commit }),
+    }
+}
