@@ -7,6 +7,8 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
+use policy::diag::Source;
+
 use crate::decide::Direction;
 use crate::manifest::{Agent, At, Command, EnvName, EnvValue, GitRef, Judge, ModelName, Objective};
 use crate::manifest::{RepoSource, RepoUrl, STATE_DIR, WorkspaceDir};
@@ -39,7 +41,7 @@ pub struct RunPlan {
     /// Absolute, without links: where `setup_cmd` runs.
     pub manifest_dir: PathBuf,
     /// The manifest as it was read, for the run's identity.
-    pub manifest_text: String,
+    pub manifest: Source,
     /// Absolute: the log and all else that is the engine's.
     pub state_dir: PathBuf,
     /// Absolute: where the agent works.
@@ -208,6 +210,9 @@ pub enum PlanError {
         /// Absolute.
         workspace: PathBuf,
     },
+    /// The workspace would be made from itself.
+    #[error("take the repository from {}: it lies in the workspace or the state directory", .0.display())]
+    RepoInside(PathBuf),
     /// In place, an inject into the engine's own directory.
     #[error("inject {}: it lies in the state directory", .0.display())]
     InjectInState(PathBuf),
@@ -227,14 +232,17 @@ impl RunPlan {
         let state_dir = state_dir(&manifest_dir, overrides)?;
         check_apart(&state_dir, &workspace_dir, in_place)?;
         check_injects(&injects, &workspace_dir, &state_dir)?;
-        let manifest_text = manifest.source().text().to_owned();
+        let source = manifest.source().clone();
         let (repo, repo_written) = repo(manifest.repo.source, manifest.repo.reference, &manifest_dir);
+        if let RepoPlan::Path { path, .. } = &repo {
+            check_repo(path, &workspace_dir, &state_dir, in_place)?;
+        }
         let workspace = manifest.workspace;
         let timeout = workspace.timeout;
         let world = manifest.world;
         Ok(Self {
             manifest_path,
-            manifest_text,
+            manifest: source,
             state_dir,
             workspace_dir,
             in_place,
@@ -260,7 +268,7 @@ impl RunPlan {
         let component = crate::pack::Component { name: "", repo: &self.repo_written, base };
         RunIdentity::of(&IdentityParts {
             components: vec![component],
-            manifest: &self.manifest_text,
+            manifest: self.manifest.text(),
             injects: self.injects.iter().map(InjectIdentity::from).collect(),
             measure_cmd: self.judge.measure_cmd.as_str(),
             direction: self.judge.direction,
@@ -367,6 +375,14 @@ fn check_apart(state: &Path, workspace: &Path, in_place: bool) -> Result<(), Pla
     if state.starts_with(workspace) && !in_place {
         let (state, workspace) = both();
         return Err(PlanError::StateInWorkspace { state, workspace });
+    }
+    Ok(())
+}
+
+fn check_repo(repo: &Path, workspace: &Path, state: &Path, in_place: bool) -> Result<(), PlanError> {
+    let real = fs::canonicalize(repo).unwrap_or_else(|_| repo.to_owned());
+    if real.starts_with(state) || (real.starts_with(workspace) && !in_place) {
+        return Err(PlanError::RepoInside(real));
     }
     Ok(())
 }

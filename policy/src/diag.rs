@@ -4,7 +4,7 @@
 mod nearest;
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
@@ -17,8 +17,8 @@ const DRAWN: usize = 100;
 const DRAWN_LINE: usize = 4096;
 const BOM: char = '\u{feff}';
 
-/// A text with the name a person knows it by, such as its path.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A text with the name a person knows it by, such as its path. Its `Debug` shows no text, which may hold secrets.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Source {
     name: String,
     text: String,
@@ -117,6 +117,12 @@ impl Source {
         let rest = self.text.get(span.end..).unwrap_or_default();
         let end = rest.find('\n').map_or(self.text.len(), |at| span.end + at);
         start..end
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Source({:?}, {} bytes)", self.name, self.text.len())
     }
 }
 

@@ -6,9 +6,8 @@ use std::ops::Range;
 use policy::diag::{Diagnostic, Source};
 
 use super::keys::{Kind, ROOT, TABLES, Table};
-use super::{AgentError, EnvError, InjectError, JudgeError, PathError, RepoError, ValueError};
+use super::{AgentError, EnvError, FileError, InjectError, JudgeError, PathError, RepoError, ValueError};
 use super::{WorkspaceError, WorldError};
-use crate::pack::FileError;
 
 /// One mistake in a manifest or in the files it names, by what is wrong rather than by how it reads.
 #[derive(Debug, thiserror::Error)]

@@ -12,7 +12,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use error::{FileError, PackError};
+pub use crate::manifest::FileError;
+pub use error::PackError;
+use error::file_error;
 pub use identity::{Component, IdentityParts, InjectIdentity, RunIdentity};
 pub use inject::{InjectFile, Origin};
 pub use tree::{Base, BaseFile};
@@ -213,7 +215,7 @@ impl Place {
 /// # Errors
 /// Not there, not a regular file, too large, not UTF-8.
 pub fn read_prompt(path: &Path) -> Result<String, FileError> {
-    let fail = |error: io::Error| FileError::from_io(path, &error);
+    let fail = |error: io::Error| file_error(path, &error);
     let bytes = tree::read_bounded(path, MAX_PROMPT_BYTES.saturating_add(1)).map_err(fail)?;
     let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
     if size > MAX_PROMPT_BYTES {

@@ -95,6 +95,21 @@ fn state_and_workspace_do_not_lie_in_each_other() {
 }
 
 #[test]
+fn a_workspace_is_not_made_from_itself() {
+    for path in ["workspace", "workspace/x", "./state", "state/archive"] {
+        let plan = resolve(&PACK.replace("\"up\"", &format!("\"{path}\"")), |_, _| {});
+        assert!(matches!(plan, Err(PlanError::RepoInside(_))), "{path}");
+    }
+}
+
+#[test]
+fn debug_output_of_a_plan_holds_no_variable() {
+    let plan = resolve(&format!("{PACK}[agent.env]\nTOKEN = \"hunter2\"\n"), |_, _| {}).unwrap();
+    let shown = format!("{plan:?}");
+    assert!(shown.contains("TOKEN") && !shown.contains("hunter2"), "{shown}");
+}
+
+#[test]
 fn a_link_does_not_hide_where_the_state_is() {
     let plan = resolve(PACK, |root, overrides| {
         fs::create_dir(root.join("workspace")).unwrap();
