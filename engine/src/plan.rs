@@ -11,7 +11,7 @@ use policy::diag::Source;
 
 use crate::decide::Direction;
 use crate::manifest::{Agent, At, Command, EnvName, EnvValue, GitRef, Judge, ModelName, Objective};
-use crate::manifest::{RepoSource, RepoUrl, STATE_DIR, WorkspaceDir};
+use crate::manifest::{RepoSource, RepoUrl, STATE_DIR, WorkspaceDir, World};
 use crate::pack::{FileError, IdentityParts, InjectFile, InjectIdentity, Pack, RunIdentity, read_prompt};
 
 /// How many iterations a run has unless the command line says.
@@ -219,7 +219,8 @@ pub enum PlanError {
 }
 
 impl RunPlan {
-    /// Joins a pack and the command line, which wins. The only file read is that of `--goal-file`.
+    /// Joins a pack and the command line, which wins. The only file read is that of `--goal-file`. What the pack says to
+    /// a person, its manifest's warnings and what is thawed, is not in the plan: the caller prints it first.
     ///
     /// # Errors
     /// Contradictions between them, and directories that lie in each other.
@@ -238,8 +239,6 @@ impl RunPlan {
             check_repo(path, &workspace_dir, &state_dir, in_place)?;
         }
         let workspace = manifest.workspace;
-        let timeout = workspace.timeout;
-        let world = manifest.world;
         Ok(Self {
             manifest_path,
             manifest: source,
@@ -248,16 +247,12 @@ impl RunPlan {
             in_place,
             repo,
             repo_written,
-            setup: workspace.setup_cmd.map(|at| SetupPlan { command: at.value, timeout }),
+            setup: workspace.setup_cmd.map(|at| SetupPlan { command: at.value, timeout: workspace.timeout }),
             history: workspace.history,
             injects,
             agent: agent(manifest.agent, method, goal),
             judge: judge(manifest.judge),
-            world: WorldPlan {
-                apply_cmd: world.apply_cmd,
-                snapshot_restore: world.snapshot_restore,
-                timeout: world.timeout,
-            },
+            world: world(manifest.world),
             limits,
             manifest_dir,
         })
@@ -325,6 +320,10 @@ fn judge(judge: Judge) -> JudgePlan {
         objective: judge.objective,
         timeout: judge.timeout,
     }
+}
+
+fn world(world: World) -> WorldPlan {
+    WorldPlan { apply_cmd: world.apply_cmd, snapshot_restore: world.snapshot_restore, timeout: world.timeout }
 }
 
 fn repo(source: RepoSource, reference: Option<At<GitRef>>, manifest_dir: &Path) -> (RepoPlan, String) {
