@@ -7,10 +7,12 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use crate::manifest::{Agent, At, Command, EnvName, EnvValue, GitRef, Judge, ModelName, Objective};
-use crate::manifest::{RepoSource, RepoUrl, STATE_DIR, WorkspaceDir};
-use crate::pack::{FileError, IdentityParts, InjectFile, InjectIdentity, Pack, RunIdentity, read_prompt};
+use policy::diag::Source;
+
 use crate::score::Direction;
+use crate::manifest::{Agent, At, Command, EnvName, EnvValue, GitRef, Judge, ModelName, Objective};
+use crate::manifest::{RepoSource, RepoUrl, STATE_DIR, WorkspaceDir, World};
+use crate::pack::{FileError, IdentityParts, InjectFile, InjectIdentity, Pack, RunIdentity, read_prompt};
 
 /// How many iterations a run has unless the command line says.
 pub const DEFAULT_ITERATIONS: u32 = 20;
@@ -39,7 +41,7 @@ pub struct RunPlan {
     /// Absolute, without links: where `setup_cmd` runs.
     pub manifest_dir: PathBuf,
     /// The manifest as it was read, for the run's identity.
-    pub manifest_text: String,
+    pub manifest: Source,
     /// Absolute: the log and all else that is the engine's.
     pub state_dir: PathBuf,
     /// Absolute: where the agent works.
@@ -208,13 +210,17 @@ pub enum PlanError {
         /// Absolute.
         workspace: PathBuf,
     },
+    /// The workspace would be made from itself.
+    #[error("take the repository from {}: it lies in the workspace or the state directory", .0.display())]
+    RepoInside(PathBuf),
     /// In place, an inject into the engine's own directory.
     #[error("inject {}: it lies in the state directory", .0.display())]
     InjectInState(PathBuf),
 }
 
 impl RunPlan {
-    /// Joins a pack and the command line, which wins. The only file read is that of `--goal-file`.
+    /// Joins a pack and the command line, which wins. The only file read is that of `--goal-file`. What the pack says to
+    /// a person, its manifest's warnings and what is thawed, is not in the plan: the caller prints it first.
     ///
     /// # Errors
     /// Contradictions between them, and directories that lie in each other.
@@ -227,29 +233,26 @@ impl RunPlan {
         let state_dir = state_dir(&manifest_dir, overrides)?;
         check_apart(&state_dir, &workspace_dir, in_place)?;
         check_injects(&injects, &workspace_dir, &state_dir)?;
-        let manifest_text = manifest.source().text().to_owned();
+        let source = manifest.source().clone();
         let (repo, repo_written) = repo(manifest.repo.source, manifest.repo.reference, &manifest_dir);
+        if let RepoPlan::Path { path, .. } = &repo {
+            check_repo(path, &workspace_dir, &state_dir, in_place)?;
+        }
         let workspace = manifest.workspace;
-        let timeout = workspace.timeout;
-        let world = manifest.world;
         Ok(Self {
             manifest_path,
-            manifest_text,
+            manifest: source,
             state_dir,
             workspace_dir,
             in_place,
             repo,
             repo_written,
-            setup: workspace.setup_cmd.map(|at| SetupPlan { command: at.value, timeout }),
+            setup: workspace.setup_cmd.map(|at| SetupPlan { command: at.value, timeout: workspace.timeout }),
             history: workspace.history,
             injects,
             agent: agent(manifest.agent, method, goal),
             judge: judge(manifest.judge),
-            world: WorldPlan {
-                apply_cmd: world.apply_cmd,
-                snapshot_restore: world.snapshot_restore,
-                timeout: world.timeout,
-            },
+            world: world(manifest.world),
             limits,
             manifest_dir,
         })
@@ -260,7 +263,7 @@ impl RunPlan {
         let component = crate::pack::Component { name: "", repo: &self.repo_written, base };
         RunIdentity::of(&IdentityParts {
             components: vec![component],
-            manifest: &self.manifest_text,
+            manifest: self.manifest.text(),
             injects: self.injects.iter().map(InjectIdentity::from).collect(),
             measure_cmd: self.judge.measure_cmd.as_str(),
             direction: self.judge.direction,
@@ -319,6 +322,10 @@ fn judge(judge: Judge) -> JudgePlan {
     }
 }
 
+fn world(world: World) -> WorldPlan {
+    WorldPlan { apply_cmd: world.apply_cmd, snapshot_restore: world.snapshot_restore, timeout: world.timeout }
+}
+
 fn repo(source: RepoSource, reference: Option<At<GitRef>>, manifest_dir: &Path) -> (RepoPlan, String) {
     let reference = reference.map(|at| at.value);
     match source {
@@ -367,6 +374,14 @@ fn check_apart(state: &Path, workspace: &Path, in_place: bool) -> Result<(), Pla
     if state.starts_with(workspace) && !in_place {
         let (state, workspace) = both();
         return Err(PlanError::StateInWorkspace { state, workspace });
+    }
+    Ok(())
+}
+
+fn check_repo(repo: &Path, workspace: &Path, state: &Path, in_place: bool) -> Result<(), PlanError> {
+    let real = fs::canonicalize(repo).unwrap_or_else(|_| repo.to_owned());
+    if real.starts_with(state) || (real.starts_with(workspace) && !in_place) {
+        return Err(PlanError::RepoInside(real));
     }
     Ok(())
 }

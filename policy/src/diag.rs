@@ -4,7 +4,7 @@
 mod nearest;
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
@@ -17,8 +17,8 @@ const DRAWN: usize = 100;
 const DRAWN_LINE: usize = 4096;
 const BOM: char = '\u{feff}';
 
-/// A text with the name a person knows it by, such as its path.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A text with the name a person knows it by, such as its path. Its `Debug` shows no text, which may hold secrets.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Source {
     name: String,
     text: String,
@@ -55,6 +55,8 @@ pub struct Diagnostic {
     pub label: Option<String>,
     /// What to do about it, where there is something to say.
     pub hint: Option<String>,
+    /// Whether the lines are drawn; where they may hold a secret, only their place is named.
+    pub picture: bool,
     /// Other places in the same text, each with a few words.
     pub related: Vec<(Range<usize>, String)>,
 }
@@ -118,6 +120,12 @@ impl Source {
     }
 }
 
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Source({:?}, {} bytes)", self.name, self.text.len())
+    }
+}
+
 impl Diagnostic {
     /// An error at `span`.
     pub fn error(span: Range<usize>, message: impl Into<String>) -> Self {
@@ -127,6 +135,7 @@ impl Diagnostic {
             message: message.into(),
             label: None,
             hint: None,
+            picture: true,
             related: Vec::new(),
         }
     }
@@ -147,6 +156,13 @@ impl Diagnostic {
     #[must_use]
     pub fn with_hint(mut self, hint: Option<String>) -> Self {
         self.hint = hint;
+        self
+    }
+
+    /// The same without its lines, which may hold a secret.
+    #[must_use]
+    pub fn without_picture(mut self) -> Self {
+        self.picture = false;
         self
     }
 
@@ -203,7 +219,7 @@ fn draw(source: &Source, diagnostic: &Diagnostic, style: Style) -> String {
         Severity::Warning => Level::WARNING,
     };
     let span = source.snap(diagnostic.span.clone());
-    let window = window(source, &span, &diagnostic.related);
+    let window = window(source, &span, &diagnostic.related).filter(|_| diagnostic.picture);
     let mut group = Group::with_title(level.primary_title(escape(&diagnostic.message)));
     group = match window {
         Some(window) => group.element(snippet(source, diagnostic, span, window)),
@@ -220,7 +236,8 @@ fn draw(source: &Source, diagnostic: &Diagnostic, style: Style) -> String {
         Style::Plain => Renderer::plain(),
         Style::Color => Renderer::styled(),
     };
-    renderer.render(&[group])
+    let drawn = renderer.render(&[group]);
+    drawn.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
 /// The lines to draw, or none where drawing them would help nobody.
@@ -257,12 +274,15 @@ fn snippet<'a>(
         .annotations(related)
 }
 
-/// Replaces what the renderer would print raw by characters of the same length in bytes, so that spans stay true.
+/// Replaces what the renderer would print raw by characters of the same length in bytes, so that spans stay true. The
+/// carriage return that ends a line is not drawn.
 fn visible(text: &str) -> Cow<'_, str> {
     let raw = |character: char| is_direction_mark(character) || ('\u{80}'..='\u{9f}').contains(&character);
-    if !text.chars().any(raw) {
+    if !text.chars().any(raw) && !text.contains('\r') {
         return Cow::Borrowed(text);
     }
+    let text = text.replace("\r\n", " \n");
+    let text = text.strip_suffix('\r').map(|text| format!("{text} ")).unwrap_or(text);
     let stand_in = |character: char| match character.len_utf8() {
         _ if !raw(character) => character,
         2 => '\u{b7}',
@@ -349,6 +369,14 @@ mod tests {
         error: too long
         --> crucible.toml:2:5
         "#);
+    }
+
+    #[test]
+    fn a_secret_is_named_but_not_drawn() {
+        let text = source("url = \"https://me:hunter2@h/x\"\r\n");
+        let diagnostic = Diagnostic::error(6..29, "holds a credential").without_picture();
+        let drawn = render(&text, &[diagnostic], Style::Plain);
+        assert!(drawn.contains("crucible.toml:1:7") && !drawn.contains("hunter2"), "{drawn}");
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub enum AgentError {
     #[error("[agent].backend is missing: it would mean \"local\", and this build has only \"command\"")]
     NoBackend,
     /// A backend of the contract that this build lacks.
-    #[error("[agent].backend = \"{name}\" is known, and not in this build: it has only \"command\"")]
+    #[error("[agent].backend = \"{name}\" is not in this build, which has only \"command\"")]
     BackendNotBuilt {
         /// `local` or `openshell`.
         name: &'static str,
@@ -74,16 +74,13 @@ pub enum AgentError {
     /// Nothing to run.
     #[error("[agent].agent_cmd is missing: it is what the backend \"command\" runs")]
     NoCommand,
-    /// A command that nothing would run.
-    #[error("[agent].agent_cmd is there, and [agent].backend does not say \"command\"")]
-    StrayCommand,
     /// Not a model's name.
     #[error("[agent].model is not a name: it has 1 to {MODEL_CHARS} characters and no blanks")]
     Model,
 }
 
-const NO_SANDBOX: &str = "this build runs no sandbox";
-const NO_IMAGE: &str = "this build launches no images";
+const NO_SANDBOX: &str = "runs no sandbox";
+const NO_IMAGE: &str = "launches no images";
 
 /// `[agent]`.
 pub(super) static TABLE: Table = Table {
@@ -130,14 +127,14 @@ pub(super) static TABLE: Table = Table {
         ),
         Key::optional("env", Kind::Names, "empty", env::TABLE.doc),
         Key::absent("harness", NO_SANDBOX),
-        Key::absent("toolbox_dir", "this build brings no skills into a turn"),
+        Key::absent("toolbox_dir", "brings no skills into a turn"),
         Key::absent("sandbox_image", NO_SANDBOX),
         Key::absent("allow_unverified_image", NO_IMAGE),
         Key::absent("requires", NO_IMAGE),
         Key::absent("prefers", NO_IMAGE),
         Key::absent("openshell", NO_SANDBOX),
-        Key::absent("broker", "this build has no broker"),
-        Key::absent("relay", "this build relays no files into a sandbox"),
+        Key::absent("broker", "has no broker"),
+        Key::absent("relay", "relays no files into a sandbox"),
     ],
     rules: &[Rule::NotBoth("goal", "goal_file")],
     example: "[agent]\nbackend = \"command\"\nagent_cmd = \"./bump.sh\"\nmethod_prompt = \"method.md\"\ngoal = \"raise the \
@@ -154,7 +151,6 @@ impl AgentError {
             Self::NoCommand => {
                 "write agent_cmd = \"…\" with the command that makes a candidate in the workspace"
             }
-            Self::StrayCommand => "write backend = \"command\"",
             Self::Model => return None,
         };
         Some(hint.to_owned())
@@ -191,19 +187,13 @@ pub(super) fn decode(section: &Section<'_>, at: &Range<usize>, sink: &mut Sink) 
 /// The command, if the backend is the one that runs commands.
 fn backend(section: &Section<'_>, at: &Range<usize>, sink: &mut Sink) -> Option<At<Command>> {
     let command = section.value("agent_cmd", sink, Command::parse);
-    let place = section.place("agent_cmd");
+    let has_command = section.place("agent_cmd").is_some() || section.misspells("agent_cmd");
     match (section.place("backend"), section.text("backend")) {
-        (None, _) => match place {
-            Some(place) => sink.put(place, AgentError::StrayCommand),
-            None => sink.put(at.clone(), AgentError::NoBackend),
-        },
-        (Some(_), Some(At { value: "command", .. })) => {
-            if place.is_none() {
-                sink.put(at.clone(), AgentError::NoCommand);
-            }
-        }
+        (None, _) if !section.misspells("backend") => sink.put(at.clone(), AgentError::NoBackend),
+        (Some(_), Some(At { value: "command", .. })) if has_command => {}
+        (Some(_), Some(At { value: "command", .. })) => sink.put(at.clone(), AgentError::NoCommand),
         (Some(_), Some(At { value, span })) => sink.put(span, not_a_backend(value)),
-        (Some(_), None) => {}
+        _ => {}
     }
     command
 }

@@ -3,12 +3,11 @@
 
 use std::ops::Range;
 
-use policy::diag::{Diagnostic, Source, did_you_mean};
+use policy::diag::{Diagnostic, Source};
 
 use super::keys::{Kind, ROOT, TABLES, Table};
-use super::{AgentError, EnvError, InjectError, JudgeError, PathError, RepoError, ValueError};
+use super::{AgentError, EnvError, FileError, InjectError, JudgeError, PathError, RepoError, ValueError};
 use super::{WorkspaceError, WorldError};
-use crate::pack::FileError;
 
 /// One mistake in a manifest or in the files it names, by what is wrong rather than by how it reads.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +29,14 @@ pub enum Mistake {
     /// Not TOML, by the parser's own words.
     #[error("{0}")]
     Syntax(String),
+    /// Text where TOML wants quotes, or nothing at all.
+    #[error("the value of `{key}` is not in quotes")]
+    Unquoted {
+        /// As written, shortened.
+        key: String,
+        /// As written, without what would end the quotes, shortened.
+        value: String,
+    },
     /// One key twice in its table, or a table twice.
     #[error("this key or table was written before")]
     Duplicate,
@@ -50,7 +57,7 @@ pub enum Mistake {
         doc: &'static str,
     },
     /// A key that the contract knows and this build does not.
-    #[error("{key} is known, and not in this build: {missing}")]
+    #[error("{key} is not in this build, which {missing}")]
     NotBuilt {
         /// The key with its table.
         key: String,
@@ -153,15 +160,18 @@ impl Found {
             mistake,
             Mistake::Missing { .. }
                 | Mistake::Repo(RepoError::Neither)
-                | Mistake::Agent(AgentError::NoBackend | AgentError::NoCommand | AgentError::StrayCommand)
+                | Mistake::Agent(AgentError::NoBackend | AgentError::NoCommand)
                 | Mistake::World(WorldError::Unpaired { .. })
         )
     }
 
     pub(crate) fn into_diagnostic(self, source: &Source) -> Diagnostic {
-        let hint = hint(&self.mistake, source, &self.span);
+        let hint = hint(&self.mistake);
         let span = source.snap(self.span);
         let mut diagnostic = Diagnostic::error(span, self.mistake.to_string()).with_hint(hint);
+        if matches!(self.mistake, Mistake::Env(_) | Mistake::Repo(RepoError::UrlCredential)) {
+            diagnostic = diagnostic.without_picture();
+        }
         for (span, label) in self.related {
             diagnostic = diagnostic.with_related(source.snap(span), label);
         }
@@ -175,14 +185,15 @@ impl From<(&'static str, ValueError)> for Mistake {
     }
 }
 
-fn hint(mistake: &Mistake, source: &Source, span: &Range<usize>) -> Option<String> {
+fn hint(mistake: &Mistake) -> Option<String> {
     match mistake {
         Mistake::TooLarge { .. } => Some("keep long texts in files of their own, such as method.md".into()),
         Mistake::NotUtf8 { .. } => Some("save the file as UTF-8".into()),
-        Mistake::Syntax(_) => syntax_hint(source, span),
+        Mistake::Syntax(_) => None,
+        Mistake::Unquoted { key, value } => Some(format!("write {key} = \"{value}\"")),
         Mistake::Duplicate => Some("keep one of them".into()),
         Mistake::Unknown { key, table } => Some(unknown_hint(key, table)),
-        Mistake::Missing { key, doc } => Some(format!("write {key}: {doc}")),
+        Mistake::Missing { doc, .. } => Some(missing_hint(doc)),
         Mistake::NotBuilt { .. } => Some("remove it, or use a build that has it".into()),
         Mistake::Value { key, error } => value_hint(key, error),
         Mistake::Repo(error) => error.hint(),
@@ -196,30 +207,21 @@ fn hint(mistake: &Mistake, source: &Source, span: &Range<usize>) -> Option<Strin
     }
 }
 
-fn syntax_hint(source: &Source, span: &Range<usize>) -> Option<String> {
-    let start = source.text().get(..span.start)?.rfind('\n').map_or(0, |at| at + 1);
-    let line = source.text().get(start..)?.lines().next()?;
-    let (key, value) = line.split_once('=')?;
-    let (key, value) = (key.trim(), value.trim());
-    let bare = value.chars().next().is_none_or(|c| c.is_alphabetic() || matches!(c, '.' | '/' | '~' | '$'));
-    if !bare || key.is_empty() || key.contains('"') {
-        return None;
-    }
-    let value = value.replace(['"', '\\'], "");
-    Some(format!("text needs quotes: {key} = \"{value}\""))
+fn missing_hint(doc: &str) -> String {
+    let first = doc.split_inclusive(". ").next().unwrap_or(doc);
+    format!("add it: {}", first.trim_end().trim_end_matches('.'))
 }
 
 fn unknown_hint(key: &str, title: &str) -> String {
     let table = TABLES.iter().find(|table| table.title() == title).copied().unwrap_or(&ROOT);
-    let built = table.keys.iter().filter(|key| key.is_built()).map(|key| key.name);
-    if let Some(near) = did_you_mean(key, built.clone()) {
+    if let Some(near) = table.nearest(key) {
         return format!("did you mean `{near}`?");
     }
     let owner = TABLES.iter().find(|table| table.key(key).is_some());
     if let Some(owner) = owner {
         return format!("`{key}` is a key of {}", owner.title());
     }
-    let names: Vec<&str> = built.collect();
+    let names: Vec<&str> = table.keys.iter().filter(|key| key.is_built()).map(|key| key.name).collect();
     format!("{} has {}", table.title(), names.join(", "))
 }
 

@@ -19,7 +19,7 @@ pub const RESERVED: &[&str] = &[
     "PLAN_TASK_RESULT.json",
     "STEER.md",
 ];
-const MOST: usize = 10_000;
+const MOST: usize = 1000;
 
 /// One entry of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]

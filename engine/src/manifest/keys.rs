@@ -1,6 +1,8 @@
 //! Turns the tables of a manifest into data: one static description of each key, from which the decoder's checks, the
 //! JSON Schema and the reference are made. It refuses to know any value that a manifest holds.
 
+use policy::diag::did_you_mean;
+
 use super::{agent, inject, judge, repo, workspace, world};
 
 /// What a key's value must look like.
@@ -119,6 +121,11 @@ impl Table {
         self.keys.iter().find(|key| key.name == name)
     }
 
+    /// The built key that a misspelt one was probably meant to be.
+    pub(super) fn nearest(&self, written: &str) -> Option<&'static str> {
+        did_you_mean(written, self.keys.iter().filter(|key| key.is_built()).map(|key| key.name))
+    }
+
     /// How a message names this table.
     pub(super) fn title(&self) -> String {
         if self.path.is_empty() { "the manifest".to_owned() } else { format!("[{}]", self.path) }
@@ -141,7 +148,7 @@ pub(super) const TABLES: &[&Table] = &[
     &world::TABLE,
 ];
 
-const NO_PLAN: &str = "this build runs the built-in propose, apply, measure, decide graph only";
+const NO_PLAN: &str = "runs the built-in propose, apply, measure, decide graph only";
 
 /// The top of the file.
 pub(super) static ROOT: Table = Table {
@@ -153,12 +160,12 @@ pub(super) static ROOT: Table = Table {
         Key::required("agent", Kind::Table(&agent::TABLE), agent::TABLE.doc),
         Key::required("judge", Kind::Table(&judge::TABLE), judge::TABLE.doc),
         Key::optional("world", Kind::Table(&world::TABLE), "git alone", world::TABLE.doc),
-        Key::absent("search", "this build has no wide rounds: it runs one candidate at a time"),
-        Key::absent("outputs", "this build has no broker, so nothing writes outside on the run's behalf"),
-        Key::absent("capabilities", "this build has no disclosure of credentials and reach"),
+        Key::absent("search", "has no wide rounds and runs one candidate at a time"),
+        Key::absent("outputs", "has no broker, so nothing writes outside on the run's behalf"),
+        Key::absent("capabilities", "discloses no credentials and no reach"),
         Key::absent("workflow", NO_PLAN),
-        Key::absent("deploy", "this build does not deploy"),
-        Key::absent("component", "this build runs one repository: it has no composite runs"),
+        Key::absent("deploy", "does not deploy"),
+        Key::absent("component", "runs one repository at a time"),
     ],
     rules: &[],
     example: "",

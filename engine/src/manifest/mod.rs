@@ -4,6 +4,7 @@
 mod agent;
 mod env;
 mod error;
+mod file;
 mod inject;
 mod judge;
 mod keys;
@@ -25,6 +26,7 @@ pub use agent::{Agent, AgentError, DEFAULT_MODEL, Goal, ModelName};
 pub use env::{EnvError, EnvName, EnvValue};
 pub use error::Mistake;
 pub(crate) use error::Sink;
+pub use file::FileError;
 pub use inject::{Inject, InjectError, Pattern, RESERVED};
 pub(crate) use inject::{check_destinations, check_dst};
 pub use judge::{Judge, JudgeError, Objective};

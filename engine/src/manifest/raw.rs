@@ -1,6 +1,7 @@
 //! Turns text into spanned TOML and that, table by table, into a `Manifest` or all of its mistakes.
 //! It refuses to know what any table means: each decodes itself.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -10,6 +11,7 @@ use toml::de::DeTable;
 use super::error::{Found, Mistake, Sink};
 use super::keys::{Key, ROOT, Table};
 use super::section::Section;
+use super::value::shorten;
 use super::{Manifest, ManifestErrors};
 use super::{agent, judge, repo, workspace, world};
 
@@ -18,7 +20,9 @@ const MOST: usize = 1000;
 
 /// Reads all of it, however much is wrong.
 pub(super) fn decode(source: Source) -> Result<Manifest, ManifestErrors> {
-    let (document, errors) = DeTable::parse_recoverable(source.text());
+    let (text, lost) = without_lost_lines(&source);
+    let (document, mut errors) = DeTable::parse_recoverable(&text);
+    errors.extend(lost);
     let syntax = Syntax::new(&source, &errors);
     let mut sink = Sink::default();
     let tables = Tables::decode(document.get_ref(), &mut sink);
@@ -35,6 +39,30 @@ pub(super) fn decode(source: Source) -> Result<Manifest, ManifestErrors> {
         }
         _ => Err(ManifestErrors::new(source, diagnostics)),
     }
+}
+
+/// A key without a value makes the parser give up all that follows. Such lines are blanked, in place so that spans stay
+/// true, and their errors kept, so that the rest of the file is read too.
+fn without_lost_lines(source: &Source) -> (Cow<'_, str>, Vec<toml::de::Error>) {
+    const ROUNDS: usize = 32;
+    let mut text = Cow::Borrowed(source.text());
+    let mut lost = Vec::new();
+    for _ in 0..ROUNDS {
+        let errors = DeTable::parse_recoverable(&text).1;
+        let Some(error) = errors.into_iter().find(|error| error.message().starts_with("key with no value"))
+        else {
+            break;
+        };
+        let start = error.span().map_or(source.text().len(), |span| line_start(source, span.start));
+        let (before, line) = text.split_at_checked(start).unwrap_or((&text, ""));
+        let (line, after) = line.split_at(line.find('\n').unwrap_or(line.len()));
+        if line.trim().is_empty() {
+            break;
+        }
+        text = Cow::Owned(format!("{before}{}{after}", " ".repeat(line.len())));
+        lost.push(error);
+    }
+    (text, lost)
 }
 
 struct Syntax {
@@ -55,14 +83,27 @@ impl Syntax {
             if !syntax.lines.insert(line_start(source, span.start)) {
                 continue;
             }
-            let duplicate = error.message() == "duplicate key";
-            syntax.torn |= !duplicate;
-            let mistake =
-                if duplicate { Mistake::Duplicate } else { Mistake::Syntax(error.message().to_owned()) };
+            let mistake = match error.message() {
+                "duplicate key" => Mistake::Duplicate,
+                message => unquoted(source, &span).unwrap_or_else(|| Mistake::Syntax(message.to_owned())),
+            };
+            // A value without quotes still shows its key.
+            syntax.torn |= matches!(mistake, Mistake::Syntax(_));
             syntax.errors.push(Found::new(span, mistake));
         }
         syntax
     }
+}
+
+/// The mistake behind most syntax errors, which the parser takes for a number or a date gone wrong.
+fn unquoted(source: &Source, span: &Range<usize>) -> Option<Mistake> {
+    let line = source.text().get(line_start(source, span.start)..)?.lines().next()?;
+    let (key, value) = line.split_once('=')?;
+    let (key, value) = (key.trim(), value.split(" #").next().unwrap_or_default().trim());
+    let bare = value.chars().next().is_none_or(|c| c.is_alphabetic() || matches!(c, '.' | '/' | '~' | '$'));
+    let plain = !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'));
+    let value = if value.is_empty() { "…".to_owned() } else { value.replace(['"', '\\'], "") };
+    (bare && plain).then(|| Mistake::Unquoted { key: shorten(key), value: shorten(&value) })
 }
 
 /// Whether a mistake only repeats what a syntax error has said.

@@ -23,9 +23,9 @@ pub fn reference() -> String {
         section(&mut page, table);
     }
     page.push_str(
-        "## Not in this build\n\nThe contract knows these and this build refuses them by name.\n\n",
+        "## Not in this build\n\nThe contract knows these. This build refuses them by name, and says why.\n\n",
     );
-    page.push_str("| key | what is missing |\n| --- | --- |\n");
+    page.push_str("| key | this build |\n| --- | --- |\n");
     for table in [&ROOT].into_iter().chain(TABLES.iter().copied()) {
         for key in table.keys {
             if let Presence::Absent(missing) = key.presence {
@@ -44,7 +44,7 @@ fn section(page: &mut String, table: &Table) {
     }
     for key in &built {
         let default = match key.presence {
-            Presence::Optional(default) => cell(default),
+            Presence::Optional(default) => cell(&literal(default)),
             _ => "**required**".to_owned(),
         };
         let _ =
@@ -61,6 +61,12 @@ fn section(page: &mut String, table: &Table) {
 
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
+}
+
+/// A default that is a value of TOML is set as code; one that is described is not.
+fn literal(default: &str) -> String {
+    let value = default.starts_with('"') || matches!(default, "true" | "false");
+    if value { format!("`{default}`") } else { default.to_owned() }
 }
 
 fn type_name(kind: Kind) -> String {

@@ -138,7 +138,9 @@ pub(super) fn decode(section: &Section<'_>, at: &Range<usize>, sink: &mut Sink) 
             let (first, second) = if url.start < path.start { (url, path) } else { (path, url) };
             sink.put_related(second, RepoError::Both, (first, "the other one"));
         }
-        (None, None) => sink.put(at.clone(), RepoError::Neither),
+        (None, None) if !section.misspells("url") && !section.misspells("path") => {
+            sink.put(at.clone(), RepoError::Neither);
+        }
         _ => {}
     }
     if section.place("ref").is_some() && reference.is_none() {

@@ -31,7 +31,7 @@ impl<'d> Section<'d> {
             section.check(key.get_ref(), key.span(), value, sink);
         }
         for key in spec.keys.iter().filter(|key| matches!(key.presence, Presence::Required)) {
-            if section.find(key.name).is_none() {
+            if section.find(key.name).is_none() && !section.misspells(key.name) {
                 let missing = Mistake::Missing { key: spec.key_title(key.name), doc: key.doc };
                 sink.put(at.clone(), missing);
             }
@@ -50,6 +50,14 @@ impl<'d> Section<'d> {
         if let Err(error) = fits(key.kind, value.get_ref()) {
             sink.put(value.span(), Mistake::Value { key: self.spec.key_title(name), error });
         }
+    }
+
+    /// Whether some unknown key was probably meant to be this one: that is reported, and its absence is not.
+    pub(super) fn misspells(&self, name: &str) -> bool {
+        const LOOKED_AT: usize = 100;
+        let names = self.entries.into_iter().flatten().map(|(key, _)| key.get_ref());
+        let mut unknown = names.filter(|written| self.spec.key(written).is_none()).take(LOOKED_AT);
+        unknown.any(|written| self.spec.nearest(written) == Some(name))
     }
 
     fn find(&self, name: &str) -> Option<(&'d Spanned<std::borrow::Cow<'d, str>>, &'d Spanned<DeValue<'d>>)> {

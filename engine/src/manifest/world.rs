@@ -64,6 +64,10 @@ impl WorldError {
     }
 }
 
+fn unpaired(present: &'static str, missing: &'static str) -> WorldError {
+    WorldError::Unpaired { present, missing }
+}
+
 /// Reads the table.
 pub(super) fn decode(section: &Section<'_>, sink: &mut Sink) -> Option<World> {
     let apply = section.value("apply_cmd", sink, Command::parse);
@@ -71,12 +75,8 @@ pub(super) fn decode(section: &Section<'_>, sink: &mut Sink) -> Option<World> {
     let restore = section.value("restore_cmd", sink, Command::parse);
     let timeout = section.value("timeout", sink, parse_duration);
     match (section.place("snapshot_cmd"), section.place("restore_cmd")) {
-        (Some(at), None) => {
-            sink.put(at, WorldError::Unpaired { present: "snapshot_cmd", missing: "restore_cmd" })
-        }
-        (None, Some(at)) => {
-            sink.put(at, WorldError::Unpaired { present: "restore_cmd", missing: "snapshot_cmd" })
-        }
+        (Some(at), None) => sink.put(at, unpaired("snapshot_cmd", "restore_cmd")),
+        (None, Some(at)) => sink.put(at, unpaired("restore_cmd", "snapshot_cmd")),
         _ => {}
     }
     Some(World {

@@ -118,7 +118,9 @@ mod tests {
     #[test]
     fn an_identity_is_v1_and_64_digits_and_stays_what_it_was() {
         let identity = RunIdentity::of(&parts());
-        insta::assert_snapshot!(identity, @"");
+        insta::assert_snapshot!(identity, @r#"
+        v1:e101cbde9804abb2f13667dfb8b4f74953d3e7e5fc9f797e73eb847c4a2694fe
+        "#);
         assert_eq!(identity.as_str().len(), 3 + 64);
     }
 

@@ -137,7 +137,7 @@ impl<'r> Resolver<'r> {
     }
 
     fn expand_base(&self, pattern: &Pattern, base: &dyn Base) -> Result<Vec<RelPath>, FileError> {
-        let fail = |error| FileError::from_io(self.root, &error);
+        let fail = |error| super::file_error(self.root, &error);
         let prefix = match self.dir {
             WorkspaceDir::InPlace => String::new(),
             WorkspaceDir::Under(dir) => format!("{dir}/"),
@@ -169,7 +169,7 @@ impl<'r> Resolver<'r> {
         let Source { src, in_workspace, dst, frozen } = source;
         let (origin, content) = match (in_workspace.filter(|_| frozen), self.base) {
             (Some(path), Some(Some(base))) => {
-                let file = base.read(&path).map_err(|error| FileError::from_io(&src, &error))?;
+                let file = base.read(&path).map_err(|error| super::file_error(&src, &error))?;
                 let file = file.ok_or_else(|| FileError::NotInBase { path: src.clone() })?;
                 (Origin::Base(path), Content::of_base(&file))
             }

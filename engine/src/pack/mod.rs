@@ -12,7 +12,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use error::{FileError, PackError};
+pub use crate::manifest::FileError;
+pub use error::PackError;
+use error::file_error;
 pub use identity::{Component, IdentityParts, InjectIdentity, RunIdentity};
 pub use inject::{InjectFile, Origin};
 pub use tree::{Base, BaseFile};
@@ -101,29 +103,15 @@ impl Pack {
     /// As `load`, and a base commit that cannot be read.
     pub fn load_frozen(manifest_path: &Path, bases: &dyn Bases) -> Result<Self, PackError> {
         let place = Place::find(manifest_path)?;
-        let open = |workspace: &Path| bases.open(workspace).map_err(PackError::Base);
-        let mut thawed = Vec::new();
         // Asked before the working tree's manifest is believed: an agent could write `dir = "elsewhere"` into it.
-        if let Some(base) = open(&place.dir)? {
-            let frozen = base.read(&place.name()?).map_err(PackError::Base)?;
-            let manifest = match frozen {
-                Some(file) => place.parse(&file.bytes)?,
-                None => {
-                    thawed.push(Thawed::ManifestNotInBase);
-                    place.parse(&place.read()?)?
-                }
-            };
-            if manifest.workspace.dir == WorkspaceDir::InPlace {
-                return place.resolve(manifest, Some(Some(&*base)), thawed);
-            }
-            thawed.retain(|thawed| *thawed != Thawed::ManifestNotInBase);
-            return place.resolve_clone(manifest, &open, thawed);
-        }
-        let manifest = place.parse(&place.read()?)?;
+        let here = bases.open(&place.dir).map_err(PackError::Base)?;
+        let (manifest, trusted) = place.frozen_manifest(here.as_deref())?;
         if manifest.workspace.dir == WorkspaceDir::InPlace {
-            return place.resolve(manifest, Some(None), vec![Thawed::Manifest]);
+            return place.resolve(manifest, Some(here.as_deref()), Vec::from_iter(trusted));
         }
-        place.resolve_clone(manifest, &open, thawed)
+        let workspace = workspace_dir(&place.dir, &manifest.workspace.dir);
+        let there = bases.open(&workspace).map_err(PackError::Base)?;
+        place.resolve(manifest, Some(there.as_deref()), Vec::new())
     }
 
     /// Where the agent works, absolute.
@@ -178,14 +166,13 @@ impl Place {
         Ok(Manifest::parse_bytes(&self.given, bytes).map_err(Box::new)?)
     }
 
-    fn resolve_clone(
-        &self,
-        manifest: Manifest,
-        open: &dyn Fn(&Path) -> Result<Option<Box<dyn Base>>, PackError>,
-        thawed: Vec<Thawed>,
-    ) -> Result<Pack, PackError> {
-        let base = open(&workspace_dir(&self.dir, &manifest.workspace.dir))?;
-        self.resolve(manifest, Some(base.as_deref()), thawed)
+    /// The manifest from the base commit, or from the working tree with what there is to say about that.
+    fn frozen_manifest(&self, base: Option<&dyn Base>) -> Result<(Manifest, Option<Thawed>), PackError> {
+        let Some(base) = base else { return Ok((self.parse(&self.read()?)?, Some(Thawed::Manifest))) };
+        match base.read(&self.name()?).map_err(PackError::Base)? {
+            Some(file) => Ok((self.parse(&file.bytes)?, None)),
+            None => Ok((self.parse(&self.read()?)?, Some(Thawed::ManifestNotInBase))),
+        }
     }
 
     /// Finds and reads all files, and reports all that is wrong with any. `base` is `None` where nothing is frozen.
@@ -228,7 +215,7 @@ impl Place {
 /// # Errors
 /// Not there, not a regular file, too large, not UTF-8.
 pub fn read_prompt(path: &Path) -> Result<String, FileError> {
-    let fail = |error: io::Error| FileError::from_io(path, &error);
+    let fail = |error: io::Error| file_error(path, &error);
     let bytes = tree::read_bounded(path, MAX_PROMPT_BYTES.saturating_add(1)).map_err(fail)?;
     let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
     if size > MAX_PROMPT_BYTES {

@@ -57,7 +57,7 @@ impl Content {
 
     /// Reads a regular file; a link at its end is followed.
     pub(super) fn of_file(path: &Path) -> Result<Self, FileError> {
-        let fail = |error: io::Error| FileError::from_io(path, &error);
+        let fail = |error: io::Error| super::file_error(path, &error);
         let file = open_regular(path).map_err(fail)?;
         let mode = file.metadata().map_err(fail)?.permissions().mode();
         let mut hash = Sha256::new();
@@ -115,7 +115,7 @@ pub(super) fn node(root: &Path, path: &RelPath) -> Result<Node, FileError> {
     let mut kind = Node::Directory;
     for name in path.as_path() {
         at.push(name);
-        let found = fs::symlink_metadata(&at).map_err(|error| FileError::from_io(&at, &error))?.file_type();
+        let found = fs::symlink_metadata(&at).map_err(|error| super::file_error(&at, &error))?.file_type();
         kind = match () {
             () if found.is_symlink() => return Err(FileError::Link { path: at }),
             () if found.is_dir() => Node::Directory,
@@ -149,7 +149,7 @@ struct Walk<'w> {
 impl Walk<'_> {
     fn directory(&mut self, under: Option<&RelPath>, depth: usize) -> Result<(), FileError> {
         let directory = under.map_or_else(|| self.root.to_owned(), |under| self.root.join(under.as_path()));
-        let fail = |error: io::Error| FileError::from_io(&directory, &error);
+        let fail = |error: io::Error| super::file_error(&directory, &error);
         for entry in fs::read_dir(&directory).map_err(fail)? {
             let entry = entry.map_err(fail)?;
             let kind = entry.file_type().map_err(fail)?;

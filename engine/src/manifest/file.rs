@@ -1,0 +1,102 @@
+//! Turns what can be wrong with a file that a manifest names into values, so that it is reported beside all else.
+//! It refuses to look at any file: who loads a pack does.
+
+use std::path::PathBuf;
+
+/// What is wrong with a file that the manifest names.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FileError {
+    /// Nothing is there.
+    #[error("{} does not exist", .path.display())]
+    Missing {
+        /// The path as resolved.
+        path: PathBuf,
+    },
+    /// Something is there that is no file.
+    #[error("{} is {what}, and a regular file is meant", .path.display())]
+    NotAFile {
+        /// The path as resolved.
+        path: PathBuf,
+        /// With its article.
+        what: &'static str,
+    },
+    /// A link where none is followed.
+    #[error("{} is a symbolic link or lies behind one", .path.display())]
+    Link {
+        /// The path as resolved.
+        path: PathBuf,
+    },
+    /// More than is read.
+    #[error("{} is larger than {max} bytes", .path.display())]
+    TooLarge {
+        /// The path as resolved.
+        path: PathBuf,
+        /// The limit in bytes.
+        max: u64,
+    },
+    /// Not text.
+    #[error("{} is not UTF-8: the byte at offset {offset} begins no character", .path.display())]
+    NotUtf8 {
+        /// The path as resolved.
+        path: PathBuf,
+        /// Offset of the first bad byte.
+        offset: usize,
+    },
+    /// A name that no manifest could write.
+    #[error("{} has a name that is not UTF-8 or holds control characters", .path.display())]
+    Name {
+        /// The path as found.
+        path: PathBuf,
+    },
+    /// The system did not let it be read.
+    #[error("{} cannot be read: {why}", .path.display())]
+    Unreadable {
+        /// The path as resolved.
+        path: PathBuf,
+        /// The system's words.
+        why: String,
+    },
+    /// A frozen inject from the workspace that the agent may have made.
+    #[error("{} lies in the workspace and is not in its base commit", .path.display())]
+    NotInBase {
+        /// The path as resolved.
+        path: PathBuf,
+    },
+    /// A directory or glob without a single regular file.
+    #[error("the inject `{pattern}` matches no regular file")]
+    NoMatch {
+        /// As written.
+        pattern: String,
+    },
+    /// A directory or glob with too many.
+    #[error(
+        "the inject `{pattern}` stands for more than {max} files or goes more than {depth} directories deep"
+    )]
+    TooMany {
+        /// As written.
+        pattern: String,
+        /// The limit of files.
+        max: usize,
+        /// The limit of depth.
+        depth: usize,
+    },
+}
+
+impl FileError {
+    pub(crate) fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Missing { .. } => "paths are relative to the manifest's directory",
+            Self::NotAFile { what: "a directory", .. } => "name a file in it",
+            Self::Link { .. } => {
+                "name the file that it leads to, or use the table form: { src = \"…\", dst = \"…\" }"
+            }
+            Self::NotUtf8 { .. } => "save the file as UTF-8",
+            Self::NoMatch { .. } => {
+                "links, special files, the workspace, `state` and `.git` are never matched"
+            }
+            Self::TooMany { .. } => "name the files or directories that are meant",
+            _ => return None,
+        };
+        Some(hint.to_owned())
+    }
+}

@@ -1,0 +1,119 @@
+//! As much of JSON Schema as `schema()` uses, so that it can be held against the decoder.
+
+use serde_json::{Map, Value, json};
+use toml::de::{DeTable, DeValue};
+
+use super::*;
+
+fn json_of(value: &DeValue<'_>) -> Value {
+    match value {
+        DeValue::String(text) => json!(text),
+        DeValue::Boolean(flag) => json!(flag),
+        DeValue::Array(items) => items.iter().map(|item| json_of(item.get_ref())).collect(),
+        DeValue::Table(table) => object(table),
+        DeValue::Integer(_) | DeValue::Float(_) | DeValue::Datetime(_) => json!(1),
+    }
+}
+
+fn object(table: &DeTable<'_>) -> Value {
+    let fields = table.iter().map(|(key, value)| (key.get_ref().to_string(), json_of(value.get_ref())));
+    Value::Object(fields.collect::<Map<_, _>>())
+}
+
+fn accepts(schema: &Value, value: &Value) -> bool {
+    let Some(rules) = schema.as_object() else { return schema.as_bool().unwrap() };
+    rules.iter().all(|(name, rule)| holds(name, rule, rules, value))
+}
+
+fn names(rule: &Value) -> impl Iterator<Item = &str> {
+    rule.as_array().unwrap().iter().map(|name| name.as_str().unwrap())
+}
+
+fn holds(name: &str, rule: &Value, rules: &Map<String, Value>, value: &Value) -> bool {
+    let fields = value.as_object();
+    match name {
+        "type" => match rule.as_str().unwrap() {
+            "object" => value.is_object(),
+            "string" => value.is_string(),
+            "boolean" => value.is_boolean(),
+            "array" => value.is_array(),
+            other => panic!("type {other}"),
+        },
+        "enum" => rule.as_array().unwrap().contains(value),
+        "minLength" => value.as_str().is_none_or(|text| !text.is_empty() || rule == 0),
+        "required" => fields.is_none_or(|fields| names(rule).all(|name| fields.contains_key(name))),
+        "properties" => fields.is_none_or(|fields| {
+            fields.iter().all(|(name, value)| rule.get(name).is_none_or(|schema| accepts(schema, value)))
+        }),
+        "additionalProperties" => fields.is_none_or(|fields| {
+            let known = rules.get("properties");
+            let mut other =
+                fields.iter().filter(|(name, _)| known.is_none_or(|known| known.get(name).is_none()));
+            other.all(|(_, value)| accepts(rule, value))
+        }),
+        "items" => value.as_array().is_none_or(|items| items.iter().all(|item| accepts(rule, item))),
+        "oneOf" => rule.as_array().unwrap().iter().filter(|schema| accepts(schema, value)).count() == 1,
+        "allOf" => rule.as_array().unwrap().iter().all(|schema| accepts(schema, value)),
+        "not" => !accepts(rule, value),
+        "dependentRequired" => fields.is_none_or(|fields| {
+            let asked = rule.as_object().unwrap().iter().filter(|(name, _)| fields.contains_key(*name));
+            asked.into_iter().all(|(_, others)| names(others).all(|name| fields.contains_key(name)))
+        }),
+        "$schema" | "title" | "description" => true,
+        // No regular expressions here: the names of variables have a test of their own.
+        "propertyNames" => true,
+        other => panic!("the schema uses {other}"),
+    }
+}
+
+#[test]
+fn the_schema_takes_what_the_decoder_takes() {
+    let samples = [
+        GOOD.to_owned(),
+        with("[workspace]\ndir = \"x\"\ninject = [\"a\", { src = \"a\", dst = \"b\" }]\nhistory = true"),
+        with("[[workspace.inject]]\nsrc = \"a\"\ndst = \"b\""),
+        with("[agent.env]\nA = \"\"\n[world]\nsnapshot_cmd = \"a\"\nrestore_cmd = \"b\""),
+        with_repo("url = \"https://h/x\"\nref = \"main\""),
+        with_judge("direction = \"lower\"\ntiebreak_direction = \"higher\"\ntimeout = \"1m\""),
+    ];
+    let schema = schema();
+    for text in samples {
+        assert!(Manifest::parse("c.toml", &text).is_ok(), "{text}");
+        assert!(accepts(&schema, &object(DeTable::parse(&text).unwrap().get_ref())), "{text}");
+    }
+}
+
+#[test]
+fn the_schema_refuses_what_has_the_wrong_shape() {
+    let samples = [
+        String::new(),
+        with("[search]\nwide = 0"),
+        with("[workspace]\ninject = \"a\""),
+        with("[workspace]\ninject = [{ src = \"a\" }]"),
+        with("[workspace]\nhistory = \"yes\""),
+        with("[world]\nsnapshot_cmd = \"a\""),
+        with("[agent.env]\nA = 1"),
+        with_repo(""),
+        with_repo("path = \".\"\nurl = \"https://h/x\""),
+        with_agent("goal = \"a\"\ngoal_file = \"b\""),
+        with_agent("harness = \"claude\""),
+        with_judge("direction = \"min\""),
+        GOOD.replace("\"command\"", "\"local\""),
+        GOOD.replace("agent_cmd", "agent_command"),
+    ];
+    let schema = schema();
+    for text in samples {
+        assert!(Manifest::parse("c.toml", &text).is_err(), "{text}");
+        assert!(!accepts(&schema, &object(DeTable::parse(&text).unwrap().get_ref())), "{text}");
+    }
+}
+
+#[test]
+fn the_schema_has_every_built_key_and_no_other() {
+    let schema = schema();
+    for key in keys::ROOT.keys {
+        assert_eq!(schema["properties"].get(key.name).is_some(), key.is_built(), "{}", key.name);
+    }
+    assert_eq!(schema["properties"]["judge"]["required"], json!(["measure_cmd", "direction"]));
+    assert_eq!(schema["additionalProperties"], json!(false));
+}
