@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::WorldError;
 use super::facts::PathText;
 use super::tidy::{failed, id, rel};
 use super::workspace::Place;
-use super::WorldError;
 use crate::sys::fs::{PrivateFile, Root, private_file};
 
 /// The file that says which directory the engine may replace. It outlives the run: whoever archives a state

@@ -98,7 +98,12 @@ impl World for CommandWorld {
 
 impl PackRunner {
     /// Runs `command` in `cwd` to its end, with `CRUCIBLE_TOKEN` where there is one.
-    pub(super) async fn run(&self, command: &str, cwd: &Path, token: Option<&str>) -> Result<Ran, WorldError> {
+    pub(super) async fn run(
+        &self,
+        command: &str,
+        cwd: &Path,
+        token: Option<&str>,
+    ) -> Result<Ran, WorldError> {
         let mut env = self.env.clone();
         if let Some(token) = token {
             env.set("CRUCIBLE_TOKEN", token);

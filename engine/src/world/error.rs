@@ -152,7 +152,10 @@ pub enum WorldError {
 }
 
 impl WorldError {
-    pub(super) fn io<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> WorldError + use<'a> {
+    pub(super) fn io<'a>(
+        doing: &'static str,
+        path: &'a Path,
+    ) -> impl FnOnce(io::Error) -> WorldError + use<'a> {
         move |source| WorldError::Io { doing, path: path.to_owned(), source }
     }
 

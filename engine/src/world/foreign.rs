@@ -36,7 +36,9 @@ impl Foreign {
         let git_dir = git_dir(work_tree).map_err(refuse)?;
         let common_dir = common_dir(&git_dir);
         if common_dir.join("reftable").is_dir() {
-            return Err(refuse("its refs are in the reftable format, which is not supported in place".to_owned()));
+            return Err(refuse(
+                "its refs are in the reftable format, which is not supported in place".to_owned(),
+            ));
         }
         let head = resolve(&git_dir, &common_dir).ok_or_else(|| refuse("it has no commit yet".to_owned()))?;
         Ok(Foreign { git_dir, common_dir, head })
@@ -71,7 +73,9 @@ fn git_dir(work_tree: &Path) -> Result<PathBuf, String> {
         let to = text.trim_end().strip_prefix("gitdir: ").ok_or("its .git file names no git directory")?;
         work_tree.join(to)
     };
-    target.canonicalize().map_err(|error| format!("its git directory {} is not there: {error}", target.display()))
+    target
+        .canonicalize()
+        .map_err(|error| format!("its git directory {} is not there: {error}", target.display()))
 }
 
 fn common_dir(git_dir: &Path) -> PathBuf {
@@ -174,7 +178,8 @@ mod tests {
 
     #[test]
     fn a_loop_of_symbolic_refs_ends() {
-        let dir = repository(&[(".git/HEAD", "ref: refs/heads/a\n"), (".git/refs/heads/a", "ref: refs/heads/a\n")]);
+        let dir =
+            repository(&[(".git/HEAD", "ref: refs/heads/a\n"), (".git/refs/heads/a", "ref: refs/heads/a\n")]);
         assert!(Foreign::of(dir.path()).is_err());
     }
 }

@@ -166,7 +166,8 @@ impl Git {
         let args = ["diff-tree", "-r", "-z", "--name-only", from.as_str(), to.as_str()];
         let listed = run(DOING, self.tool(&args)).await?;
         let mut paths = listed.split(|&byte| byte == 0).filter(|path| !path.is_empty());
-        let first: Vec<String> = paths.by_ref().take(limit).map(|path| path.escape_ascii().to_string()).collect();
+        let first: Vec<String> =
+            paths.by_ref().take(limit).map(|path| path.escape_ascii().to_string()).collect();
         Ok((first, paths.count()))
     }
 
@@ -239,14 +240,17 @@ impl Git {
         let args = ["show", "-s", "--no-show-signature", "--format=%ct", commit.as_str(), "--"];
         let answer = run(DOING, self.tool(&args)).await?;
         let text = String::from_utf8_lossy(&answer);
-        text.trim().parse().map_err(|_| WorldError::Answer { doing: DOING, answer: text.chars().take(200).collect() })
+        text.trim()
+            .parse()
+            .map_err(|_| WorldError::Answer { doing: DOING, answer: text.chars().take(200).collect() })
     }
 
     /// The bytes of `path` in `commit`; absent when it holds no such file.
     pub(super) async fn show(&self, commit: &CommitSha, path: &Path) -> Result<Option<Vec<u8>>, WorldError> {
         let mut name = OsString::from(format!("{commit}:"));
         name.push(path);
-        let known = self.tool(&["rev-parse", "--verify", "--quiet", "--end-of-options"]).arg(&name).run().await;
+        let known =
+            self.tool(&["rev-parse", "--verify", "--quiet", "--end-of-options"]).arg(&name).run().await;
         if !known.map_err(WorldError::process("read a file of the base"))?.exit.success() {
             return Ok(None);
         }
@@ -262,10 +266,16 @@ impl Git {
     }
 
     /// Fetches from `url` what `refspecs` name; `shallow` brings commits without their ancestors.
-    pub(super) async fn fetch(&self, url: &OsStr, shallow: bool, refspecs: &[&str]) -> Result<(), WorldError> {
+    pub(super) async fn fetch(
+        &self,
+        url: &OsStr,
+        shallow: bool,
+        refspecs: &[&str],
+    ) -> Result<(), WorldError> {
         let args = ["fetch", "--quiet", "--no-write-fetch-head", "--no-recurse-submodules"];
         let depth: &[&str] = if shallow { &["--depth=1", "--no-tags"] } else { &[] };
-        let tool = self.tool(&args).args(depth.iter().copied()).arg("--").arg(url).args(refspecs.iter().copied());
+        let tool =
+            self.tool(&args).args(depth.iter().copied()).arg("--").arg(url).args(refspecs.iter().copied());
         run("fetch the repository", tool).await.map(drop)
     }
 

@@ -58,7 +58,8 @@ impl Guard {
     /// Remembers a repository.
     pub(super) fn of(shown: &Shown) -> Guard {
         let hooks = names(&shown.common_dir.join("hooks"));
-        let common = COMMON.iter().map(PathBuf::from).chain([PathBuf::from("hooks")]).chain(hooks.iter().cloned());
+        let common =
+            COMMON.iter().map(PathBuf::from).chain([PathBuf::from("hooks")]).chain(hooks.iter().cloned());
         Guard {
             common: common.map(|path| remember(&shown.common_dir, &path)).collect(),
             own: OWN.iter().map(|path| remember(&shown.git_dir, Path::new(path))).collect(),
@@ -72,7 +73,8 @@ impl Guard {
     }
 
     pub(super) fn save(&self, path: &Path) -> Result<(), WorldError> {
-        let text = serde_json::to_vec(self).map_err(WorldError::process("write down what the repository was"))?;
+        let text =
+            serde_json::to_vec(self).map_err(WorldError::process("write down what the repository was"))?;
         claim::write_private(path, &text)
     }
 

@@ -26,13 +26,13 @@ pub(super) fn projected_config(sha256: bool, origin: Option<&str>) -> String {
         format!("[remote \"origin\"]\n\turl = {url}\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n")
     });
     // A collector that an agent's own commit starts in the background would run into the judge's time.
-    let quiet = "\tfileMode = true\n\tlogAllRefUpdates = true\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n";
+    let quiet =
+        "\tfileMode = true\n\tlogAllRefUpdates = true\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n";
     format!("{}{quiet}{origin}", core(sha256))
 }
 
 fn core(sha256: bool) -> String {
-    let (version, extensions) =
-        if sha256 { (1, "[extensions]\n\tobjectFormat = sha256\n") } else { (0, "") };
+    let (version, extensions) = if sha256 { (1, "[extensions]\n\tobjectFormat = sha256\n") } else { (0, "") };
     format!("{extensions}[core]\n\trepositoryFormatVersion = {version}\n\tbare = false\n")
 }
 

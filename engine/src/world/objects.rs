@@ -41,7 +41,8 @@ impl Unsynced {
 /// Brings everything of the file system that `git_dir` is on to disk.
 pub(super) fn sync_all(git_dir: &Path) -> Result<(), WorldError> {
     let dir = File::open(git_dir).map_err(WorldError::io("open", git_dir))?;
-    nix::unistd::syncfs(&dir).map_err(|errno| WorldError::io("flush the file system of", git_dir)(errno.into()))
+    nix::unistd::syncfs(&dir)
+        .map_err(|errno| WorldError::io("flush the file system of", git_dir)(errno.into()))
 }
 
 /// Makes the quarantine an empty directory.
@@ -96,7 +97,9 @@ fn entries(dir: &Path) -> Result<Vec<PathBuf>, WorldError> {
         fs::read_dir(dir)?.map(|entry| Ok(PathBuf::from(entry?.file_name()))).collect()
     };
     match read() {
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(Vec::new()),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(Vec::new())
+        }
         other => other.map_err(WorldError::io("list", dir)),
     }
 }
@@ -116,7 +119,12 @@ pub(super) fn remove_stale_locks(git_dir: &Path) -> Result<Vec<String>, WorldErr
 }
 
 /// Makes `name` stand for `commit`. `durable` says whether that is on disk when the call returns.
-pub(super) fn write_ref(git_dir: &Path, name: &str, commit: &CommitSha, durable: bool) -> Result<(), WorldError> {
+pub(super) fn write_ref(
+    git_dir: &Path,
+    name: &str,
+    commit: &CommitSha,
+    durable: bool,
+) -> Result<(), WorldError> {
     write(&git_dir.join(name), &format!("{commit}\n"), durable)
 }
 

@@ -35,7 +35,8 @@ impl Reserved {
 
     /// Everything but the reserved paths, as `git add` takes it. In-tree ignore rules cannot undo these.
     pub(super) fn pathspecs(&self) -> Vec<OsString> {
-        let excluded = self.0.iter().map(|path| joined(b":(top,exclude,literal)", path.as_os_str().as_bytes()));
+        let excluded =
+            self.0.iter().map(|path| joined(b":(top,exclude,literal)", path.as_os_str().as_bytes()));
         std::iter::once(OsString::from(":(top)")).chain(excluded).collect()
     }
 
@@ -78,7 +79,8 @@ mod tests {
 
     #[test]
     fn prefixes_count_by_component() {
-        let reserved = Reserved::with(&[PathBuf::from("runs/state"), PathBuf::from("../out"), PathBuf::new()]);
+        let reserved =
+            Reserved::with(&[PathBuf::from("runs/state"), PathBuf::from("../out"), PathBuf::new()]);
         for (path, expect) in [
             (".claude", true),
             (".claude/skills/x.md", true),

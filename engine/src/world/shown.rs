@@ -43,7 +43,11 @@ struct Seen {
 
 impl Projection {
     /// Shows a repository for the first time: writes one that is the engine's, and looks at one that is the user's.
-    pub(super) async fn create(git: &Git, facts: &Facts, exclude: &Reserved) -> Result<Projection, WorldError> {
+    pub(super) async fn create(
+        git: &Git,
+        facts: &Facts,
+        exclude: &Reserved,
+    ) -> Result<Projection, WorldError> {
         let mut projection = Projection::new(git, facts, exclude, Guard::default());
         if facts.shown.ours {
             if facts.shown.origin.is_some() {
@@ -109,7 +113,11 @@ impl Projection {
 
     /// Shows the best: its objects, its branch, `HEAD` on it, and the index that fits the files. Configuration and
     /// hooks are put right.
-    pub(super) fn show_best(&mut self, objects: &[PathBuf], commit: &CommitSha) -> Result<Vec<String>, WorldError> {
+    pub(super) fn show_best(
+        &mut self,
+        objects: &[PathBuf],
+        commit: &CommitSha,
+    ) -> Result<Vec<String>, WorldError> {
         let mut notes = self.make_whole()?;
         let shown = self.add_objects(objects).and_then(|()| self.write_best(commit));
         notes.extend(self.forgive(shown)?);
@@ -128,7 +136,8 @@ impl Projection {
         let now = self.directories();
         let seen = self.seen.as_ref();
         let same = seen.is_some() && seen.map(|seen| (seen.git_dir, seen.objects)) == now;
-        let there = |seen: &Seen| seen.sentinel.as_ref().is_none_or(|path| self.objects_dir().join(path).is_file());
+        let there =
+            |seen: &Seen| seen.sentinel.as_ref().is_none_or(|path| self.objects_dir().join(path).is_file());
         if same && seen.is_some_and(there) {
             return Ok(Vec::new());
         }
@@ -207,7 +216,9 @@ impl Projection {
             }
         }
         self.link_objects()?;
-        for (name, sha) in objects::loose_refs(&self.source, &["refs/heads/crucible", "refs/crucible/candidates"])? {
+        for (name, sha) in
+            objects::loose_refs(&self.source, &["refs/heads/crucible", "refs/crucible/candidates"])?
+        {
             self.write(&root, &name, &mut sha.as_slice())?;
         }
         Ok(())
@@ -264,7 +275,12 @@ impl Projection {
         self.write(&root, name, &mut format!("{commit}\n").as_bytes())
     }
 
-    fn write(&self, root: &Root, name: impl AsRef<Path>, content: &mut dyn io::Read) -> Result<(), WorldError> {
+    fn write(
+        &self,
+        root: &Root,
+        name: impl AsRef<Path>,
+        content: &mut dyn io::Read,
+    ) -> Result<(), WorldError> {
         root.write_atomic(&rel(name.as_ref())?, content, self.options()).map_err(failed)
     }
 

@@ -52,7 +52,8 @@ impl Found {
 pub(super) fn sweep(workspace: &Path, reserved: &Reserved) -> Result<Found, WorldError> {
     let mut found = Found::default();
     let failed = |path: &Path, errno: Errno| WorldError::io("walk", path)(errno.into());
-    let top = nix::fcntl::open(workspace, DIRECTORY, Mode::empty()).map_err(|errno| failed(workspace, errno))?;
+    let top =
+        nix::fcntl::open(workspace, DIRECTORY, Mode::empty()).map_err(|errno| failed(workspace, errno))?;
     let mut levels = vec![Level::open(top, PathBuf::new()).map_err(|errno| failed(workspace, errno))?];
     while let Some(level) = levels.last_mut() {
         let Some((name, kind)) = level.entries.pop() else {
@@ -184,7 +185,8 @@ pub(super) fn hollow(workspace: &Path, submodules: &[PathBuf]) -> Result<Vec<Pat
     let root = Root::open(workspace).map_err(failed)?;
     let mut hollow = submodules.to_vec();
     let mut error = None;
-    hollow.retain(|path| is_empty_dir(&root, path).unwrap_or_else(|failure| error.replace(failure).is_some()));
+    hollow
+        .retain(|path| is_empty_dir(&root, path).unwrap_or_else(|failure| error.replace(failure).is_some()));
     error.map_or(Ok(hollow), Err)
 }
 

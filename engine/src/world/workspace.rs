@@ -119,7 +119,16 @@ impl Workspace {
         let git = place.git();
         let best = point(&git, best).await?;
         let reserved = Reserved::with(&place.own);
-        Ok(Workspace { git, facts, reserved, shown, best, recorded: None, unsynced: Unsynced::default(), notes: Vec::new() })
+        Ok(Workspace {
+            git,
+            facts,
+            reserved,
+            shown,
+            best,
+            recorded: None,
+            unsynced: Unsynced::default(),
+            notes: Vec::new(),
+        })
     }
 
     /// What setup found out.
@@ -284,9 +293,11 @@ impl Workspace {
         if repositories.is_empty() {
             return Ok(repositories);
         }
-        let around: Vec<PathBuf> = repositories.iter().filter_map(|path| Some(path.parent()?.to_owned())).collect();
+        let around: Vec<PathBuf> =
+            repositories.iter().filter_map(|path| Some(path.parent()?.to_owned())).collect();
         let ignored = self.git.ignored(&around).await?;
-        repositories.retain(|path| !path.parent().is_some_and(|around| ignored.iter().any(|other| other == around)));
+        repositories
+            .retain(|path| !path.parent().is_some_and(|around| ignored.iter().any(|other| other == around)));
         Ok(repositories)
     }
 

@@ -74,10 +74,10 @@ impl Setup<'_> {
         let commit = fetched?;
         git.delete_ref(FETCHED).await?;
         git.reset(&commit).await?;
+        let date = git.date(&commit).await?;
         claim::move_into_place(&self.spec.place, &new)?;
         let origin = self.spec.history.then(|| layout::without_credentials(&url.to_string_lossy()));
-        let date = git.date(&commit).await;
-        Ok(Base { date: date?, commit, shown: shown_in(&self.spec.place.workspace, origin) })
+        Ok(Base { date, commit, shown: shown_in(&self.spec.place.workspace, origin) })
     }
 
     /// Fetches the commit that is asked for: alone, or with the whole history.
@@ -123,12 +123,7 @@ impl Setup<'_> {
     }
 
     /// The first of `names` that stands for a commit.
-    async fn commit_of(
-        &self,
-        git: &Git,
-        names: &[String],
-        url: &OsStr,
-    ) -> Result<CommitSha, WorldError> {
+    async fn commit_of(&self, git: &Git, names: &[String], url: &OsStr) -> Result<CommitSha, WorldError> {
         for name in names {
             if let Some(commit) = git.resolve(&format!("{name}^{{commit}}")).await? {
                 return Ok(commit);
@@ -178,7 +173,8 @@ impl Setup<'_> {
             return Err(WorldError::NoWorkspace { path: workspace.clone() });
         }
         let dot_git = workspace.join(".git");
-        let repository = if dot_git.symlink_metadata().is_ok() { Foreign::of(workspace) } else { Err(no_git(workspace)) };
+        let repository =
+            if dot_git.symlink_metadata().is_ok() { Foreign::of(workspace) } else { Err(no_git(workspace)) };
         match repository {
             Ok(repository) => {
                 let mut base = self.taken_over(&repository, b"").await?;
