@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use policy::diag::Source;
 
-use crate::score::Direction;
 use crate::manifest::{Agent, At, Command, EnvName, EnvValue, GitRef, Judge, ModelName, Objective};
 use crate::manifest::{RepoSource, RepoUrl, STATE_DIR, WorkspaceDir, World};
-use crate::pack::{FileError, IdentityParts, InjectFile, InjectIdentity, Pack, RunIdentity, read_prompt};
+use crate::pack::{
+    FileError, IdentityParts, InjectFile, InjectIdentity, Pack, RunIdentity, Thawed, read_prompt,
+};
+use crate::score::Direction;
 
 /// How many iterations a run has unless the command line says.
 pub const DEFAULT_ITERATIONS: u32 = 20;
@@ -46,6 +48,9 @@ pub struct RunPlan {
     pub state_dir: PathBuf,
     /// Absolute: where the agent works.
     pub workspace_dir: PathBuf,
+    /// In place, whether the manifest is in the base commit: then it is frozen like an inject, so that what a candidate
+    /// writes into it is never kept and never read by a later run.
+    pub manifest_frozen: bool,
     /// Whether the workspace is the manifest's own directory.
     pub in_place: bool,
     /// Where the upstream comes from.
@@ -228,8 +233,9 @@ impl RunPlan {
         let limits = limits(overrides)?;
         let goal = goal(&pack, overrides)?;
         let workspace_dir = pack.workspace_dir();
-        let Pack { manifest, manifest_path, manifest_dir, method, injects, .. } = pack;
+        let Pack { manifest, manifest_path, manifest_dir, method, injects, thawed, .. } = pack;
         let in_place = manifest.workspace.dir == WorkspaceDir::InPlace;
+        let manifest_frozen = in_place && !thawed.iter().any(|thawed| !matches!(thawed, Thawed::Inject(_)));
         let state_dir = state_dir(&manifest_dir, overrides)?;
         check_apart(&state_dir, &workspace_dir, in_place)?;
         check_injects(&injects, &workspace_dir, &state_dir)?;
@@ -242,6 +248,7 @@ impl RunPlan {
         Ok(Self {
             manifest_path,
             manifest: source,
+            manifest_frozen,
             state_dir,
             workspace_dir,
             in_place,

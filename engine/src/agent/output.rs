@@ -90,7 +90,10 @@ mod tests {
     #[test]
     fn lines_are_told_whole_and_characters_are_not_cut() {
         assert_eq!(told(&[b"a\nb", b"c\n", b"d"]), [out("a\n"), out("bc\n"), out("d")]);
-        assert_eq!(told(&["é".as_bytes().get(..1).unwrap(), "é\n".as_bytes().get(1..).unwrap()]), [out("é\n")]);
+        assert_eq!(
+            told(&["é".as_bytes().get(..1).unwrap(), "é\n".as_bytes().get(1..).unwrap()]),
+            [out("é\n")]
+        );
         assert_eq!(told(&[b"\xff\n"]), [out("\u{fffd}\n")]);
     }
 
@@ -98,8 +101,14 @@ mod tests {
     fn a_turn_that_floods_is_cut_and_says_so() {
         let chunk = vec![b'x'; 100_000];
         let events = told(&[&chunk, &chunk, &chunk, &chunk]);
-        let told: usize = events.iter().map(|event| if let AgentEvent::Raw { text, .. } = event { text.len() } else { 0 }).sum();
+        let told: usize = events
+            .iter()
+            .map(|event| if let AgentEvent::Raw { text, .. } = event { text.len() } else { 0 })
+            .sum();
         assert_eq!(told, LOGGED_MAX);
-        assert_eq!(events.last(), Some(&AgentEvent::Log { text: "137856 more bytes of output are not logged".into() }));
+        assert_eq!(
+            events.last(),
+            Some(&AgentEvent::Log { text: "137856 more bytes of output are not logged".into() })
+        );
     }
 }

@@ -57,7 +57,8 @@ impl CommandTurn {
         let CommandTurn { agent_cmd, cwd, env, timeout, idle_timeout } = self;
         let command = PackCommand { shell: agent_cmd, cwd, env, stdin, timeout, idle_timeout };
         let mut teller = OutputTeller::default();
-        let finished = keeper.run(command, cancel, &mut |stream, bytes| teller.push(stream, bytes, tell)).await;
+        let finished =
+            keeper.run(command, cancel, &mut |stream, bytes| teller.push(stream, bytes, tell)).await;
         teller.finish(tell);
         let finished = finished?;
         tell(AgentEvent::Exit { code: finished.exit.code() });

@@ -146,8 +146,8 @@ pub struct CheckArgs {
 
 /// Subcommands of the contract that this build does not have.
 pub const ABSENT_COMMANDS: [&str; 18] = [
-    "scope", "ps", "deploy", "watch-pr", "plan", "status", "tail", "steer", "pause", "resume", "stop", "abort", "audit",
-    "egress", "gateway", "outbox", "replay", "doctor",
+    "scope", "ps", "deploy", "watch-pr", "plan", "status", "tail", "steer", "pause", "resume", "stop",
+    "abort", "audit", "egress", "gateway", "outbox", "replay", "doctor",
 ];
 
 /// Subcommands that this build has.
@@ -155,7 +155,8 @@ pub const COMMANDS: [&str; 5] = ["run", "init", "check", "schema", "completions"
 
 /// A duration in the friendly format, longer than nothing.
 fn duration(text: &str) -> Result<Duration, String> {
-    let parsed: jiff::SignedDuration = text.parse().map_err(|_| "not a duration: write 90s, 10m or 1h30m".to_owned())?;
+    let parsed: jiff::SignedDuration =
+        text.parse().map_err(|_| "not a duration: write 90s, 10m or 1h30m".to_owned())?;
     match Duration::try_from(parsed) {
         Ok(duration) if !duration.is_zero() => Ok(duration),
         _ => Err("must be longer than nothing".to_owned()),

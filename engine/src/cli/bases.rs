@@ -13,24 +13,27 @@ use crate::world::{Facts, PristineBase};
 
 /// Finds base commits through git.
 #[derive(Debug)]
-pub struct GitBases<'r> {
+pub(super) struct GitBases<'r> {
     /// Where git is waited for.
-    pub runtime: &'r Runtime,
+    pub(super) runtime: &'r Runtime,
     /// Where `PATH` is taken from.
-    pub env: &'r Environment,
+    pub(super) env: &'r Environment,
     /// The manifest.
-    pub manifest: &'r Path,
+    pub(super) manifest: &'r Path,
     /// The state directory of the run, where an earlier one may have left its facts.
-    pub state_dir: PathBuf,
+    pub(super) state_dir: PathBuf,
 }
 
 impl Bases for GitBases<'_> {
     fn open(&self, workspace: &Path) -> io::Result<Option<Box<dyn Base + '_>>> {
-        if !self.was_in_place(workspace)? && !self.is_in_place() {
+        // A clone is made anew by each run: what stood there before is nobody's base.
+        let own = self.manifest.parent().is_some_and(|dir| dir == workspace);
+        if !own || !(self.was_in_place(workspace)? || self.is_in_place()) {
             return Ok(None);
         }
-        let base = self.runtime.block_on(PristineBase::find(workspace, self.env)).map_err(io::Error::other)?;
-        Ok(base.map(|base| Box::new(Opened { base, runtime: self.runtime }) as Box<dyn Base>))
+        let base =
+            self.runtime.block_on(PristineBase::find(workspace, self.env)).map_err(io::Error::other)?;
+        Ok(base.map(|base| Box::new(Opened { base, runtime: self.runtime }) as Box<dyn Base + '_>))
     }
 }
 

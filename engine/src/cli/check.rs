@@ -18,6 +18,7 @@ use crate::plan::{Overrides, RepoPlan, RunPlan};
 use crate::report::plain;
 use crate::run::begin::{measure, spec};
 use crate::sys::env::Environment;
+use crate::sys::fs::{RelPath, Root, copy_tree, create_private_dir};
 use crate::sys::keeper::Keeper;
 use crate::world::{PackRunner, Setup};
 
@@ -75,7 +76,10 @@ fn describe(plan: &RunPlan) -> String {
     lines.extend(plan.setup.as_ref().map(|setup| ("setup_cmd", setup.command.to_string())));
     for inject in &plan.injects {
         let how = if inject.frozen { "frozen" } else { "once" };
-        lines.push(("inject", format!("{} -> {} ({how}, {} bytes)", inject.src.display(), inject.dst, inject.size)));
+        lines.push((
+            "inject",
+            format!("{} -> {} ({how}, {} bytes)", inject.src.display(), inject.dst, inject.size),
+        ));
     }
     lines.push(("goal", plan.agent.goal.lines().next().unwrap_or_default().to_owned()));
     lines.push(("agent_cmd", plan.agent.command.to_string()));
@@ -95,8 +99,12 @@ fn at<T: std::fmt::Display>(reference: Option<&T>) -> String {
 }
 
 fn warn_of_editable(plan: &RunPlan, tree: &Path, findings: &mut Findings) {
-    let frozen: Vec<PathBuf> =
-        plan.injects.iter().filter(|inject| inject.frozen).map(|inject| inject.dst.as_path().to_owned()).collect();
+    let frozen: Vec<PathBuf> = plan
+        .injects
+        .iter()
+        .filter(|inject| inject.frozen)
+        .map(|inject| inject.dst.as_path().to_owned())
+        .collect();
     for path in editable(plan.judge.measure_cmd.as_str(), tree, &frozen) {
         findings.warnings.push(format!(
             "the agent can edit {}, which measure_cmd names: put it beside the manifest and add it to [workspace].inject",
@@ -116,17 +124,18 @@ async fn measure_once(plan: &RunPlan, env: &Environment, findings: &mut Findings
         timeout: plan.setup.as_ref().map(|setup| setup.timeout),
         cancel: CancellationToken::new(),
     };
-    crate::sys::fs::create_private_dir(&plan.state_dir).map_err(scratch_failed)?;
+    create_private_dir(&plan.state_dir).map_err(scratch_failed)?;
     let spec = spec(&plan, env, "check".to_owned());
-    let prepared = match Setup::new(&spec, &runner).run().await {
-        Ok(prepared) => prepared,
+    let workspace = match Setup::new(&spec, &runner).run().await {
+        Ok(workspace) => workspace,
         Err(error) => {
             findings.errors.push(format!("the setup failed to {}", crate::run::hands::chain(&error)));
             return Ok(());
         }
     };
-    warn_of_editable(&plan, prepared.workspace.path(), findings);
-    let measured = measure(&plan, &runner.env).run(&keeper, Known::default(), &CancellationToken::new()).await?;
+    warn_of_editable(&plan, workspace.path(), findings);
+    let measured =
+        measure(&plan, &runner.env).run(&keeper, Known::default(), &CancellationToken::new()).await?;
     judge_of(measured, findings);
     Ok(())
 }
@@ -158,9 +167,13 @@ fn in_scratch(plan: &RunPlan, scratch: &Path) -> Result<RunPlan, CliError> {
     if plan.setup.is_some() {
         // A setup_cmd names the workspace by its own words, relative to the manifest: it gets a copy of that directory.
         let copy = scratch.join("pack");
+        create_private_dir(&copy).map_err(scratch_failed)?;
         let left_out = [&plan.state_dir, &plan.workspace_dir];
-        let wanted = |path: &Path| !left_out.iter().any(|out| plan.manifest_dir.join(path) == **out);
-        crate::sys::fs::copy_tree(&plan.manifest_dir, &copy, &wanted).map_err(scratch_failed)?;
+        let mut wanted =
+            |path: &RelPath, _| !left_out.iter().any(|out| plan.manifest_dir.join(path.as_path()) == **out);
+        let (from, to) = (Root::open(&plan.manifest_dir), Root::open(&copy));
+        copy_tree(&from.map_err(scratch_failed)?, &to.map_err(scratch_failed)?, &mut wanted)
+            .map_err(scratch_failed)?;
         let name = plan.manifest_path.file_name().unwrap_or_default();
         let pack = Pack::load(&copy.join(name))?;
         let overrides = Overrides { state_dir: Some(scratch.join("state")), ..Overrides::default() };

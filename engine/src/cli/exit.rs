@@ -37,8 +37,16 @@ const TABLE: [(Exit, u8, &str); 12] = [
     (Exit::Ok, 0, "It did what was asked. A run was solved or ran all its iterations."),
     (Exit::Failure, 1, "The engine could not go on: the disk, git, a restore. The message names the cause."),
     (Exit::Usage, 2, "The arguments are wrong, or ask for something that this build does not have."),
-    (Exit::Manifest, 3, "The manifest, or a file that it names, is wrong. Every mistake is listed with its place."),
-    (Exit::Setup, 4, "The workspace could not be set up: a failed clone or `setup_cmd`, a dirty tree, a directory that is not ours."),
+    (
+        Exit::Manifest,
+        3,
+        "The manifest, or a file that it names, is wrong. Every mistake is listed with its place.",
+    ),
+    (
+        Exit::Setup,
+        4,
+        "The workspace could not be set up: a failed clone or `setup_cmd`, a dirty tree, a directory that is not ours.",
+    ),
     (Exit::State, 5, "The state directory is used by a running engine, or holds a run that did not end."),
     (Exit::Baseline, 6, "The pristine workspace cannot be scored. The judge's output is shown."),
     (Exit::Check, 7, "`check` found what would make a run fail."),

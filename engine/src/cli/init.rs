@@ -72,7 +72,8 @@ fn add_ignored(path: &Path) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(error),
     };
-    let missing: Vec<&str> = IGNORED.into_iter().filter(|entry| !there.lines().any(|line| line.trim() == *entry)).collect();
+    let missing: Vec<&str> =
+        IGNORED.into_iter().filter(|entry| !there.lines().any(|line| line.trim() == *entry)).collect();
     if missing.is_empty() {
         return Ok(false);
     }
@@ -106,6 +107,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(".gitignore"), "/target\n/state/").unwrap();
         init(dir.path()).unwrap();
-        assert_eq!(fs::read_to_string(dir.path().join(".gitignore")).unwrap(), "/target\n/state/\n/workspace/\n");
+        assert_eq!(
+            fs::read_to_string(dir.path().join(".gitignore")).unwrap(),
+            "/target\n/state/\n/workspace/\n"
+        );
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 /// The paths that `measure_cmd` names, that stand in the workspace, and that no frozen inject covers.
 #[must_use]
-pub fn editable(measure_cmd: &str, workspace: &Path, frozen: &[PathBuf]) -> Vec<PathBuf> {
+pub(super) fn editable(measure_cmd: &str, workspace: &Path, frozen: &[PathBuf]) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = Vec::new();
     for token in measure_cmd.split(|c: char| c.is_whitespace() || ";|&()<>\"'`=,".contains(c)) {
         let Some(path) = inside(token, workspace) else { continue };

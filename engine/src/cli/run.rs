@@ -64,7 +64,9 @@ fn plan(
     };
     let pack = load(manifest, overrides.state_dir.as_deref(), env, runtime)?;
     let thawed = pack.thawed.iter().map(|thawed| format!("warning: {thawed}"));
-    let remarks = thawed.chain(pack.manifest.warnings().iter().map(|warning| format!("warning: {}", warning.message))).collect();
+    let remarks = thawed
+        .chain(pack.manifest.warnings().iter().map(|warning| format!("warning: {}", warning.message)))
+        .collect();
     Ok((RunPlan::resolve(pack, &overrides)?, remarks))
 }
 
@@ -93,7 +95,8 @@ fn tell(args: &RunArgs, plan: &RunPlan, state: &StateDir, conducted: &Conducted)
     let text = if args.json {
         let ended = (conducted.ended.outcome, conducted.ended.reason.as_str());
         let whole = Report::new(tally, ended, conducted.elapsed.as_secs_f64(), (&log, &plan.workspace_dir));
-        let json = serde_json::to_string_pretty(&whole).map_err(|error| CliError::Io { doing: "encode the report", source: error.into() })?;
+        let json = serde_json::to_string_pretty(&whole)
+            .map_err(|error| CliError::Io { doing: "encode the report", source: error.into() })?;
         format!("{json}\n")
     } else if args.ui == Ui::Headless {
         return Ok(());

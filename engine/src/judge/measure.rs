@@ -57,7 +57,12 @@ impl Measure {
     ///
     /// # Errors
     /// [`KeeperError`] when the command could not be run or ended.
-    pub async fn run(&self, keeper: &Keeper, known: Known, cancel: &CancellationToken) -> Result<Measured, KeeperError> {
+    pub async fn run(
+        &self,
+        keeper: &Keeper,
+        known: Known,
+        cancel: &CancellationToken,
+    ) -> Result<Measured, KeeperError> {
         let mut line = ObjectLine::default();
         let mut shown = Vec::new();
         let command = PackCommand {

@@ -151,7 +151,9 @@ mod tests {
     #[test]
     fn a_row_of_before_the_additions_is_read() {
         let line = r#"{"v":1,"kind":"row","row":{"iter":3,"decision":"keep","note":"n","detail":{"a":1},"diff":"d","diffstat":"s","score":2.5,"kept_snap":"abc","evidence":[],"candidate_md":""},"solved":true}"#;
-        let Some(SessionEvent::Row { row, solved }) = LogReader::parse(line.as_bytes()).map(|entry| entry.event) else {
+        let Some(SessionEvent::Row { row, solved }) =
+            LogReader::parse(line.as_bytes()).map(|entry| entry.event)
+        else {
             panic!("not a row")
         };
         assert!(solved);

@@ -50,7 +50,7 @@ pub trait Bases {
     ///
     /// # Errors
     /// A record that cannot be read.
-    fn open(&self, workspace: &Path) -> io::Result<Option<Box<dyn Base>>>;
+    fn open(&self, workspace: &Path) -> io::Result<Option<Box<dyn Base + '_>>>;
 }
 
 /// A part of the judge that lies in the workspace and was read from the working tree (contract §1, frozen loading).

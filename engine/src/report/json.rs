@@ -46,14 +46,14 @@ impl<'a> Report<'a> {
     #[must_use]
     pub fn new(
         tally: &'a Tally,
+        (outcome, reason): (Outcome, &'a str),
         elapsed_secs: f64,
-        session_log: &'a Path,
-        workspace: &'a Path,
+        (session_log, workspace): (&'a Path, &'a Path),
     ) -> Report<'a> {
         Report {
             version: 1,
-            outcome: tally.outcome.as_ref().map(|(outcome, _)| *outcome),
-            reason: tally.outcome.as_ref().map_or("", |(_, reason)| reason.as_str()),
+            outcome,
+            reason,
             identity: tally.identity.as_deref(),
             objective: &tally.objective,
             baseline_score: tally.baseline,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -25,7 +26,7 @@ use crate::sys::fs::{PrivateFile, private_file};
 use crate::sys::keeper::{Keeper, KeeperError};
 use crate::sys::signal::Interrupts;
 use crate::world::{
-    CommandWorld, DomainCommands, GitWorld, Inject, PackRunner, Place, Prepared, Setup, Source, Spec, World, WorldError,
+    CommandWorld, DomainCommands, GitWorld, Inject, PackRunner, Place, Setup, Source, Spec, World, WorldError,
 };
 
 /// Why a run did not come to an outcome, or never began.
@@ -91,7 +92,8 @@ pub async fn conduct(plan: &RunPlan, state_dir: &StateDir, given: Given) -> Resu
     };
     shell.write(&start(plan), Durability::Durable)?;
     shell.write(&SessionEvent::Phase { phase: Phase::Starting, iter: 0 }, Durability::Buffered)?;
-    let archived = state_dir.archived().map(|path| format!("an earlier run was put away in {}", path.display()));
+    let archived =
+        state_dir.archived().map(|path| format!("an earlier run was put away in {}", path.display()));
     for msg in archived.into_iter().chain(remarks) {
         shell.write(&SessionEvent::Note { msg }, Durability::Buffered)?;
     }
@@ -125,16 +127,16 @@ async fn prepare_and_run(
         cancel: CancellationToken::new(),
     };
     let spec = spec(plan, env, run_name(shell.clock.now_utc()));
-    let prepared = tokio::select! {
-        prepared = Setup::new(&spec, &runner).run() => prepared.map_err(RunError::Setup)?,
+    let workspace = tokio::select! {
+        workspace = Setup::new(&spec, &runner).run() => workspace.map_err(RunError::Setup)?,
         _ = shell.interrupts.next() => return Ok(stopped(Outcome::Stopped, "stopped by the operator during the setup")),
         () = until(shell.deadline, &shell.clock) => {
             return Ok(stopped(Outcome::Budget, "the wall-clock ceiling was reached during the setup"));
         }
     };
-    let identity = plan.identity(prepared.workspace.facts().base.as_str()).to_string();
+    let identity = plan.identity(workspace.facts().base.as_str()).to_string();
     shell.write(&SessionEvent::Identity { identity }, Durability::Durable)?;
-    let Prepared { workspace, frozen } = prepared;
+    let frozen = workspace.frozen();
     let tools = tools(plan, &runner.env, &keeper, frozen, tell, shell.clock);
     let state = State::new(terms(plan));
     let world_runner = PackRunner { timeout: Some(plan.world.timeout), ..runner };
@@ -144,7 +146,9 @@ async fn prepare_and_run(
     });
     match domain {
         None => loop_on(shell, state, Hands::new(tools, GitWorld::new(workspace))).await,
-        domain => loop_on(shell, state, Hands::new(tools, CommandWorld::new(workspace, world_runner, domain))).await,
+        domain => {
+            loop_on(shell, state, Hands::new(tools, CommandWorld::new(workspace, world_runner, domain))).await
+        }
     }
 }
 
@@ -157,7 +161,13 @@ fn stopped(outcome: Outcome, reason: &str) -> Ended {
 }
 
 /// The report, and then the last line of the log.
-fn close(plan: &RunPlan, state_dir: &StateDir, shell: &mut Shell, outcome: Outcome, reason: &str) -> Result<(), LogError> {
+fn close(
+    plan: &RunPlan,
+    state_dir: &StateDir,
+    shell: &mut Shell,
+    outcome: Outcome,
+    reason: &str,
+) -> Result<(), LogError> {
     let shutdown = SessionEvent::Shutdown { outcome, reason: reason.to_owned() };
     let (log, path) = (state_dir.session_log(), state_dir.report());
     let elapsed = shell.clock.monotonic().as_secs_f64();
@@ -212,13 +222,23 @@ pub fn spec(plan: &RunPlan, env: &Environment, run: String) -> Spec {
         own: own.iter().filter_map(inside).collect(),
         env: env.clone(),
     };
-    let injects = plan.injects.iter().map(|inject| Inject {
-        src: inject.src.clone(),
-        dst: inject.dst.as_path().to_owned(),
-        frozen: inject.frozen,
-        mode: if inject.executable { 0o755 } else { 0o644 },
-        sha256: inject.sha256,
-    });
+    let mut injects: Vec<Inject> = plan
+        .injects
+        .iter()
+        .map(|inject| Inject {
+            src: inject.src.clone(),
+            dst: inject.dst.as_path().to_owned(),
+            frozen: inject.frozen,
+            mode: if inject.executable { 0o755 } else { 0o644 },
+            sha256: inject.sha256,
+        })
+        .collect();
+    if plan.manifest_frozen
+        && let Some(dst) = inside(&plan.manifest_path)
+    {
+        let sha256 = Sha256::digest(plan.manifest.text()).into();
+        injects.push(Inject { src: plan.manifest_path.clone(), dst, frozen: true, mode: 0o644, sha256 });
+    }
     Spec {
         run,
         place,
@@ -226,7 +246,7 @@ pub fn spec(plan: &RunPlan, env: &Environment, run: String) -> Spec {
         source,
         reference: reference.map(ToString::to_string),
         history: plan.history,
-        injects: injects.collect(),
+        injects,
         user_env: env.clone(),
     }
 }
@@ -241,7 +261,7 @@ fn tools(
 ) -> Tools {
     let mut agent_env = env.clone();
     for (name, value) in &plan.agent.env {
-        agent_env.set(name.as_str(), value.as_str());
+        agent_env.set(name.as_str(), value.reveal());
     }
     let turn = CommandTurn {
         agent_cmd: plan.agent.command.to_string(),
@@ -258,7 +278,8 @@ fn tools(
         turn,
         method: Template::new(&plan.agent.method),
         goal: plan.agent.goal.clone(),
-        apply: apply.map(|command| Apply { apply_cmd: command.to_string(), timeout: Some(plan.world.timeout) }),
+        apply: apply
+            .map(|command| Apply { apply_cmd: command.to_string(), timeout: Some(plan.world.timeout) }),
         measure: measure(plan, env),
         frozen,
         tell,

@@ -19,7 +19,7 @@ use crate::sys::clock::Clock;
 use crate::sys::env::Environment;
 use crate::sys::fs::Root;
 use crate::sys::keeper::{Finished, Keeper, KeeperError, PackCommand, Stdin};
-use crate::world::{FrozenFiles, Recorded, World, WorldError};
+use crate::world::{FrozenFiles, Recorded, SnapshotToken, World, WorldError};
 
 /// `apply_cmd` and how long it may take.
 #[derive(Debug, Clone)]
@@ -106,7 +106,13 @@ impl<W: World> Hands<W> {
         self.end(task, report, aside, secs)
     }
 
-    fn end(&mut self, task: TaskId, report: Result<TaskReport, Broken>, aside: Aside, secs: f64) -> EventKind {
+    fn end(
+        &mut self,
+        task: TaskId,
+        report: Result<TaskReport, Broken>,
+        aside: Aside,
+        secs: f64,
+    ) -> EventKind {
         let Aside { killed, frozen_restored } = aside;
         let report = report.unwrap_or_else(|Broken(reason)| TaskReport::Broken { reason });
         self.tell_notes();
@@ -114,11 +120,16 @@ impl<W: World> Hands<W> {
     }
 
     async fn restore(&mut self, token: &str) -> Result<(), WorldError> {
-        let token = token.parse()?;
+        let token = SnapshotToken::parse(token)?;
         self.world.restore(&token).await
     }
 
-    async fn propose(&mut self, brief: &Brief, cancel: &CancellationToken, aside: &mut Aside) -> Result<TaskReport, Broken> {
+    async fn propose(
+        &mut self,
+        brief: &Brief,
+        cancel: &CancellationToken,
+        aside: &mut Aside,
+    ) -> Result<TaskReport, Broken> {
         self.put_frozen_back()?;
         let status = status(brief);
         let values = Values { goal: &self.tools.goal, status: &status, steer: "" };
@@ -185,14 +196,21 @@ impl<W: World> Hands<W> {
         let failure = match self.tools.keeper.run(command, cancel, &mut sink).await {
             Ok(finished) => {
                 aside.ended(&finished);
-                finished.failure().map(|how| with_last_line(&format!("apply_cmd {how}"), &String::from_utf8_lossy(&shown)))
+                finished
+                    .failure()
+                    .map(|how| with_last_line(&format!("apply_cmd {how}"), &String::from_utf8_lossy(&shown)))
             }
             Err(error) => Some(survivable(error)?),
         };
         Ok(TaskReport::Applied { failure })
     }
 
-    async fn measure(&mut self, known: Known, cancel: &CancellationToken, aside: &mut Aside) -> Result<TaskReport, Broken> {
+    async fn measure(
+        &mut self,
+        known: Known,
+        cancel: &CancellationToken,
+        aside: &mut Aside,
+    ) -> Result<TaskReport, Broken> {
         aside.frozen_restored = self.put_frozen_back()?;
         let first = known.baseline_score.is_none();
         let reading = match self.tools.measure.run(&self.tools.keeper, known, cancel).await {
@@ -215,8 +233,8 @@ impl<W: World> Hands<W> {
 
     /// Puts the frozen injects back and names those that had been changed.
     fn put_frozen_back(&self) -> Result<Vec<String>, Broken> {
-        let changed = self.tools.frozen.restore(&self.tools.workspace).map_err(|error| Broken(chain(&error)))?;
-        Ok(changed.iter().map(|path| path.to_string()).collect())
+        let changed = self.tools.frozen.restore().map_err(|error| Broken(chain(&error)))?;
+        Ok(changed.iter().map(|path| path.display().to_string()).collect())
     }
 
     fn tell_notes(&mut self) {
@@ -232,8 +250,12 @@ struct Broken(String);
 /// A keeper's failure that costs the candidate, not the run.
 fn survivable(error: KeeperError) -> Result<String, Broken> {
     match error {
-        KeeperError::Start { .. } | KeeperError::Died { .. } | KeeperError::Io(_) => Ok(format!("failed to {}", chain(&error))),
-        KeeperError::Launch { .. } | KeeperError::NotEnded { .. } => Err(Broken(format!("failed to {}", chain(&error)))),
+        KeeperError::Start { .. } | KeeperError::Died { .. } | KeeperError::Io(_) => {
+            Ok(format!("failed to {}", chain(&error)))
+        }
+        KeeperError::Launch { .. } | KeeperError::NotEnded { .. } => {
+            Err(Broken(format!("failed to {}", chain(&error))))
+        }
     }
 }
 

@@ -75,7 +75,8 @@ impl StateDir {
     }
 
     fn put_away(&mut self, now: Timestamp) -> io::Result<()> {
-        let there: Vec<&str> = OF_ONE_RUN.into_iter().filter(|name| self.path.join(name).symlink_metadata().is_ok()).collect();
+        let there: Vec<&str> =
+            OF_ONE_RUN.into_iter().filter(|name| self.path.join(name).symlink_metadata().is_ok()).collect();
         if there.is_empty() {
             return Ok(());
         }

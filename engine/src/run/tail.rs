@@ -39,7 +39,8 @@ pub fn read(path: &Path) -> io::Result<LogEnd> {
     let whole = end.iter().rposition(|byte| !blank(byte)).map(|at| end.split_at(at.saturating_add(1)));
     let Some((text, rest)) = whole else { return Ok(LogEnd::Absent) };
     let last = text.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
-    let closed = rest.contains(&b'\n') && matches!(LogReader::parse(last), Some(entry) if matches!(entry.event, SessionEvent::Shutdown { .. }));
+    let closed = rest.contains(&b'\n')
+        && matches!(LogReader::parse(last), Some(entry) if matches!(entry.event, SessionEvent::Shutdown { .. }));
     Ok(if closed { LogEnd::Closed } else { LogEnd::Open })
 }
 

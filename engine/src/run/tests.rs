@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::state::{Ending, Stage};
 use super::*;
-use crate::decide::{Rule, Standing, Verdict};
 use crate::agent::Escalation;
+use crate::decide::{Rule, Standing, Verdict};
 use crate::judge::{Fault, Known, Reading};
 use crate::log::{Decision, Durability, Outcome, Phase, RowWire, SessionEvent};
 use crate::score::{Direction, Score};

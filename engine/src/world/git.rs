@@ -245,6 +245,28 @@ impl Git {
             .map_err(|_| WorldError::Answer { doing: DOING, answer: text.chars().take(200).collect() })
     }
 
+    /// The regular files of `commit`, or the one at `path`, each with whether it may be executed.
+    pub(super) async fn regular_files(
+        &self,
+        commit: &CommitSha,
+        path: Option<&Path>,
+    ) -> Result<Vec<(PathBuf, bool)>, WorldError> {
+        let tool =
+            self.tool(&["ls-tree", "-r", "-z", "--full-tree"]).arg(commit.as_str()).arg("--").args(path);
+        let listed = run("list the files of the base", tool).await?;
+        let entry = |line: &[u8]| {
+            let tab = line.iter().position(|&byte| byte == b'\t')?;
+            let (head, path) = line.split_at(tab);
+            let executable = match head.get(..6)? {
+                b"100644" => false,
+                b"100755" => true,
+                _ => return None,
+            };
+            Some((split_paths(path.get(1..)?).pop()?, executable))
+        };
+        Ok(listed.split(|&byte| byte == 0).filter_map(entry).collect())
+    }
+
     /// The bytes of `path` in `commit`; absent when it holds no such file.
     pub(super) async fn show(&self, commit: &CommitSha, path: &Path) -> Result<Option<Vec<u8>>, WorldError> {
         let mut name = OsString::from(format!("{commit}:"));
