@@ -494,3 +494,123 @@ fn nobody_needs_an_identity_a_home_or_a_configuration() {
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+#[test]
+fn an_ordinary_user_can_run_it() {
+    use std::os::unix::process::CommandExt;
+    if !nix::unistd::geteuid().is_root() {
+        // Then every other test of this suite shows it.
+        return crate::support::skip(crate::support::Skip::NotRoot);
+    }
+    let pack = Pack::counter();
+    // Neither the build's directory nor the pack need be reachable for that user where they are.
+    let dir = tempfile::Builder::new().permissions(std::fs::Permissions::from_mode(0o755)).tempdir().unwrap();
+    let binary = dir.path().join("crucible");
+    std::fs::copy(crate::support::BINARY, &binary).unwrap();
+    let own = dir.path().join("own");
+    for name in ["crucible.toml", "measure.sh", "start/counter.txt"] {
+        std::fs::create_dir_all(own.join(name).parent().unwrap()).unwrap();
+        std::fs::copy(pack.path(name), own.join(name)).unwrap();
+    }
+    let (uid, gid) = (65534, 65534);
+    for path in ["", "start"] {
+        std::os::unix::fs::chown(own.join(path), Some(uid), Some(gid)).unwrap();
+    }
+    let mut command = crate::support::program(binary.to_str().unwrap());
+    command.args(["--iterations", "2"]).current_dir(&own).env("HOME", "/nonexistent").uid(uid).gid(gid);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(std::fs::read_to_string(own.join("workspace/counter.txt")).unwrap(), "2\n");
+}
+
+#[test]
+fn a_candidate_of_fifty_megabytes_is_kept_whole() {
+    let agent =
+        format!("{RAISE}; head -c 50000000 /dev/urandom | od -An -tx1 -v | head -c 50000000 > big.txt");
+    let ran_in = Pack::new(&agent, COUNT, "");
+    let ran = ran_in.run(&["--iterations", "1"]);
+    assert_eq!(ran.decisions(), ["baseline", "keep"], "{}", ran.stderr());
+    assert!(ran.rows()[1]["diff"].as_str().unwrap().len() <= 200_000);
+    assert!(ran.rows()[1]["diffstat"].as_str().unwrap().contains("big.txt"));
+    assert_eq!(ran_in.git(&["cat-file", "-s", "HEAD:big.txt"]).trim(), "50000000");
+}
+
+#[test]
+fn links_inside_the_tree_and_names_like_git_are_what_they_are() {
+    let pack = Pack::new(
+        &format!("{RAISE}; echo more >> AGENTS.md; mkdir -p .github; echo x > .github/workflow"),
+        COUNT,
+        "",
+    );
+    pack.write("start/AGENTS.md", "read me\n");
+    std::os::unix::fs::symlink("AGENTS.md", pack.path("start/CLAUDE.md")).unwrap();
+    pack.write("start/.gitignored/file", "kept");
+    let ran = pack.run(&["--iterations", "1"]);
+    assert_eq!(ran.decisions(), ["baseline", "keep"]);
+    let files = pack.git(&["ls-files"]);
+    for name in ["AGENTS.md", "CLAUDE.md", ".github/workflow", ".gitignored/file"] {
+        assert!(files.lines().any(|line| line == name), "{name}: {files}");
+    }
+    assert_eq!(pack.read("workspace/CLAUDE.md"), "read me\nmore\n");
+}
+
+#[test]
+fn what_an_agent_does_to_the_workspaces_repository_costs_nothing() {
+    for harm in [
+        "rm -rf .git",
+        "rm -rf .git; echo 'gitdir: /nonexistent' > .git",
+        "rm -rf .git; ln -s / .git",
+        "git init -q sub; git reset -q --hard; rm -rf sub",
+        "git -c user.name=a -c user.email=a@b commit -qam mine; git checkout -q -b other; git reset -q --hard HEAD~",
+        "git update-index --assume-unchanged counter.txt",
+        "echo '*' > .git/info/exclude",
+        "printf '[core]\\n\\tworktree = /\\n\\tfsmonitor = touch /tmp/never\\n[include]\\n\\tpath = /nonexistent\\n' >> .git/config",
+        "touch .git/index.lock .git/HEAD.lock",
+    ] {
+        let pack = Pack::new(
+            &format!("{harm}; n=$(cat counter.txt || echo 0); echo $((n + 1)) > counter.txt"),
+            COUNT,
+            "",
+        );
+        let ran = pack.run(&["--iterations", "2"]);
+        ran.ended("finished", 0);
+        assert_eq!(ran.decisions().len(), 3, "{harm}");
+        assert_eq!(ran.decisions()[0], "baseline");
+        let best = ran.events("summary").next().unwrap()["best_snap"].as_str().unwrap().to_owned();
+        assert_eq!(pack.git(&["rev-parse", "HEAD"]).trim(), best, "{harm}");
+        assert_eq!(pack.git(&["status", "--porcelain"]), "", "{harm}");
+    }
+}
+
+#[test]
+fn an_agent_that_removes_the_workspace_costs_one_candidate() {
+    let pack = Pack::new("rm -rf \"$PWD\"/* \"$PWD\"/.[!.]*", COUNT, "");
+    let ran = pack.run(&["--iterations", "2"]);
+    ran.ended("finished", 0);
+    assert_eq!(ran.decisions(), ["baseline", "discard", "discard"]);
+    assert_eq!(pack.read("workspace/counter.txt"), "0\n");
+}
+
+#[test]
+fn an_agent_that_moves_the_workspace_away_costs_one_candidate_at_most() {
+    let pack = Pack::new("d=$PWD; cd /; mv \"$d\" \"$d.moved\"", COUNT, "");
+    let ran = pack.run(&["--iterations", "2"]);
+    // The directory that was set up is gone: there is nothing to put back into, and that is said.
+    assert!(["finished", "error"].contains(&ran.outcome()), "{}", ran.stderr());
+    assert!(pack.exists("workspace.moved/counter.txt"), "nothing is lost");
+}
+
+#[test]
+fn on_a_terminal_there_is_a_progress_line() {
+    let pack = Pack::counter();
+    let line = format!("{} --iterations 2", crate::support::BINARY);
+    let output = crate::support::program("script")
+        .args(["-qec", &line, "/dev/null"])
+        .current_dir(pack.path("."))
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("\r\u{1b}[2Kiteration 1 of 2 | best 0 | 0 kept | 00:00:0"), "{text:?}");
+    assert!(text.contains("2 of 2 kept"), "{text:?}");
+}
