@@ -23,7 +23,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the loop (what `crucible` does without a subcommand)
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Write a manifest, a judge, a method and an agent that run as they are
     Init(InitArgs),
     /// Resolve every file of a pack, print what was found, and measure once in a scratch workspace

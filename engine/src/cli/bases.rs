@@ -33,7 +33,8 @@ impl Bases for GitBases<'_> {
         }
         let base =
             self.runtime.block_on(PristineBase::find(workspace, self.env)).map_err(io::Error::other)?;
-        Ok(base.map(|base| Box::new(Opened { base, runtime: self.runtime }) as Box<dyn Base + '_>))
+        let Some(base) = base else { return Ok(None) };
+        Ok(Some(Box::new(Opened { base, runtime: self.runtime })))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Turns a resolved plan and a state directory into a run from its first log line to its last (contract §7).
 //! It refuses to know the command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -172,16 +172,16 @@ fn close(
     let (log, path) = (state_dir.session_log(), state_dir.report());
     let elapsed = shell.clock.monotonic().as_secs_f64();
     let report = Report::new(shell.progress.tally(), (outcome, reason), elapsed, (&log, &plan.workspace_dir));
-    if let Err(why) = write_report(&report, path) {
+    if let Err(why) = write_report(&report, &path) {
         shell.write(&SessionEvent::Note { msg: format!("failed to {why}") }, Durability::Buffered)?;
     }
     shell.write(&shutdown, Durability::Durable)
 }
 
-fn write_report(report: &Report<'_>, path: PathBuf) -> Result<(), String> {
+fn write_report(report: &Report<'_>, path: &Path) -> Result<(), String> {
     use std::io::Write;
     let text = serde_json::to_vec_pretty(report).map_err(|error| format!("encode the report: {error}"))?;
-    let mut file = private_file(&path, PrivateFile::Truncate).map_err(|error| chain(&error))?;
+    let mut file = private_file(path, PrivateFile::Truncate).map_err(|error| chain(&error))?;
     file.write_all(&text).map_err(|error| format!("write {}: {error}", path.display()))
 }
 

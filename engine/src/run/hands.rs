@@ -145,7 +145,7 @@ impl<W: World> Hands<W> {
                 aside.ended(&finished);
                 finished.failure().map(|how| format!("the agent {how}"))
             }
-            Err(TurnError::Keeper(error)) => Some(survivable(error)?),
+            Err(TurnError::Keeper(error)) => Some(survivable(&error)?),
             Err(error) => Some(chain(&error)),
         };
         aside.frozen_restored = self.put_frozen_back()?;
@@ -200,7 +200,7 @@ impl<W: World> Hands<W> {
                     .failure()
                     .map(|how| with_last_line(&format!("apply_cmd {how}"), &String::from_utf8_lossy(&shown)))
             }
-            Err(error) => Some(survivable(error)?),
+            Err(error) => Some(survivable(&error)?),
         };
         Ok(TaskReport::Applied { failure })
     }
@@ -226,7 +226,7 @@ impl<W: World> Hands<W> {
                 }
                 reading
             }
-            Err(error) => Reading::faulty(&Fault::Ended(survivable(error)?)),
+            Err(error) => Reading::faulty(&Fault::Ended(survivable(&error)?)),
         };
         Ok(TaskReport::Measured { reading })
     }
@@ -248,13 +248,13 @@ impl<W: World> Hands<W> {
 struct Broken(String);
 
 /// A keeper's failure that costs the candidate, not the run.
-fn survivable(error: KeeperError) -> Result<String, Broken> {
+fn survivable(error: &KeeperError) -> Result<String, Broken> {
     match error {
         KeeperError::Start { .. } | KeeperError::Died { .. } | KeeperError::Io(_) => {
-            Ok(format!("failed to {}", chain(&error)))
+            Ok(format!("failed to {}", chain(error)))
         }
         KeeperError::Launch { .. } | KeeperError::NotEnded { .. } => {
-            Err(Broken(format!("failed to {}", chain(&error))))
+            Err(Broken(format!("failed to {}", chain(error))))
         }
     }
 }
