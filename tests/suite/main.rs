@@ -1,1 +1,3 @@
 //! Integration tests: one module per section of the contract.
+
+mod keeper;
