@@ -70,7 +70,7 @@ async fn a_clone_with_history_has_branches_and_tags_and_no_credentials() {
 #[tokio::test]
 async fn a_ref_is_a_branch_a_tag_or_a_commit() {
     let case = Case::with_upstream(HISTORY).await;
-    let full = case.sh("upstream", "git rev-parse v1").await;
+    let full = case.sh("upstream", "git update-ref refs/pull/7/head side; git rev-parse v1").await;
     for history in [false, true] {
         for (reference, expect) in [
             ("side", "3\\n"),
@@ -79,6 +79,8 @@ async fn a_ref_is_a_branch_a_tag_or_a_commit() {
             (full.as_str(), "1\\n"),
             (&full[..12], "1\\n"),
             ("refs/heads/side", "3\\n"),
+            ("refs/tags/v1", "1\\n"),
+            ("refs/pull/7/head", "3\\n"),
         ] {
             let mut spec = case.clone_spec();
             (spec.reference, spec.history) = (Some(reference.to_owned()), history);
