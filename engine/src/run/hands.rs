@@ -15,6 +15,7 @@ use crate::agent::status::status;
 use crate::agent::{Brief, CommandTurn, Markers, Template, TurnError, Values};
 use crate::judge::{Fault, Known, Measure, Reading};
 use crate::log::{AgentEvent, SessionEvent};
+use crate::report::escape::plain_cut;
 use crate::sys::clock::Clock;
 use crate::sys::env::Environment;
 use crate::sys::fs::Root;
@@ -274,7 +275,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 /// A failure and the last line a command printed, which most often says why.
 fn with_last_line(failure: &str, shown: &str) -> String {
     match shown.lines().rev().find(|line| !line.trim().is_empty()) {
-        Some(line) if !line.starts_with('{') => format!("{failure} ({})", line.trim()),
+        Some(line) if !line.starts_with('{') => format!("{failure} ({})", plain_cut(line.trim(), 200)),
         _ => failure.to_owned(),
     }
 }
