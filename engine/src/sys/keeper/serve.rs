@@ -102,21 +102,26 @@ struct Running {
 }
 
 impl Server {
-    /// Until the engine is gone; then everything is ended.
+    /// Until the engine is gone, or something fails that cannot; either way everything is ended.
     fn serve(mut self) -> io::Result<()> {
+        let ended = self.take_turns();
+        sweep(BTreeSet::new, |_| {})?;
+        match ended {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
+            ended => ended,
+        }
+    }
+
+    fn take_turns(&mut self) -> io::Result<()> {
         Report::Ready.send(&self.socket)?;
         loop {
             self.wait()?;
+            // Before the orders, so that an order to end what has just ended comes too late.
             if self.is_over() {
                 self.finish()?;
             }
-            match self.next_order() {
-                Ok(Some((order, descriptors))) => self.obey(&order, descriptors)?,
-                Ok(None) => {}
-                Err(error) => {
-                    sweep(BTreeSet::new, |_| {})?;
-                    return if error.kind() == io::ErrorKind::UnexpectedEof { Ok(()) } else { Err(error) };
-                }
+            if let Some((order, descriptors)) = self.next_order()? {
+                self.obey(&order, descriptors)?;
             }
         }
     }
@@ -170,6 +175,7 @@ impl Server {
         report.send(&self.socket)
     }
 
+    /// The next order, if one waits; `UnexpectedEof` when the engine is gone.
     fn next_order(&self) -> io::Result<Option<(Order, Vec<OwnedFd>)>> {
         let mut socket = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
         if poll(&mut socket, PollTimeout::ZERO)? == 0 {

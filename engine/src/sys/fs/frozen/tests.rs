@@ -34,9 +34,9 @@ fn whatever_was_done_to_it_is_undone_and_nothing_outside_changes() {
     fn replace(ws: &Path, at: &str, with: &str) {
         let at = ws.join(at);
         if at.is_dir() {
-            std::fs::remove_dir_all(&at).unwrap()
+            std::fs::remove_dir_all(&at).unwrap();
         } else {
-            std::fs::remove_file(&at).unwrap()
+            std::fs::remove_file(&at).unwrap();
         }
         symlink(with, at).unwrap();
     }
@@ -53,8 +53,9 @@ fn whatever_was_done_to_it_is_undone_and_nothing_outside_changes() {
                 .unwrap();
         }),
         ("unreadable", |ws| {
-            std::fs::set_permissions(ws.join("judge/bin/score.sh"), PermissionsExt::from_mode(0)).unwrap();
-            std::fs::set_permissions(ws.join("judge/bin"), PermissionsExt::from_mode(0)).unwrap();
+            std::fs::set_permissions(ws.join("judge/bin/score.sh"), PermissionsExt::from_mode(0o000))
+                .unwrap();
+            std::fs::set_permissions(ws.join("judge/bin"), PermissionsExt::from_mode(0o000)).unwrap();
         }),
         ("a link", |ws| replace(ws, "judge/bin/score.sh", "../../../out/score.sh")),
         ("a link to the same bytes", |ws| {
