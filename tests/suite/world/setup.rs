@@ -115,7 +115,11 @@ async fn sources_of_every_kind_can_be_cloned() {
         url("upstream"),
         url("sha256"),
     ] {
-        let spec = case.spec(source.clone());
+        let mut spec = case.spec(source.clone());
+        for name in ["GIT_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_WORK_TREE"] {
+            spec.user_env.set(name, "/nowhere");
+            spec.place.env.set(name, "/nowhere");
+        }
         let mut world =
             GitWorld::new(case.set_up(&spec).await.unwrap_or_else(|error| panic!("{source:?}: {error}")));
         assert_eq!(tree(&case.workspace())["a"], "false a\\n");
