@@ -1,3 +1,4 @@
 //! Integration tests: one module per section of the contract.
 
+mod keeper;
 mod world;
