@@ -152,7 +152,7 @@ impl Workspace {
 
     /// The frozen injects.
     pub fn frozen(&self) -> FrozenFiles {
-        FrozenFiles::of(&self.facts, self.git.dir(), self.git.work_tree())
+        FrozenFiles::of(&self.facts, self.git.dir())
     }
 
     /// What was removed or put right since the last call, for the log.

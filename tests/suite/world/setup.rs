@@ -252,9 +252,9 @@ async fn frozen_injects_come_back_through_nothing_that_was_planted() {
         spec.injects[1].frozen = false;
         let workspace = case.set_up(&spec).await.unwrap();
         let frozen = workspace.frozen();
-        assert_eq!(frozen.restore().unwrap(), [""; 0].map(PathBuf::from), "{name}");
+        assert_eq!(frozen.restore(workspace.path()).unwrap(), [""; 0].map(PathBuf::from), "{name}");
         case.sh("pack/workspace", &format!("{script}; echo mine > free")).await;
-        let changed = frozen.restore().unwrap();
+        let changed = frozen.restore(workspace.path()).unwrap();
         if name != "closed" || !nix::unistd::geteuid().is_root() {
             assert_eq!(changed, [PathBuf::from("judge/d/measure")], "{name}");
         }
@@ -271,7 +271,7 @@ async fn frozen_injects_come_back_through_nothing_that_was_planted() {
         case.assert_outside_is_unchanged(name);
         fs::write(case.path("pack/state/frozen/0"), "tampered").unwrap();
         case.sh("pack/workspace", "echo cheat > judge/d/measure").await;
-        assert!(matches!(frozen.restore(), Err(WorldError::Files(_))), "{name}");
+        assert!(matches!(frozen.restore(workspace.path()), Err(WorldError::Files(_))), "{name}");
     }
 }
 
