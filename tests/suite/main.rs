@@ -17,4 +17,3 @@ mod keeper;
 mod run;
 mod support;
 mod tidy;
-mod world;

@@ -115,7 +115,11 @@ async fn sources_of_every_kind_can_be_cloned() {
         url("upstream"),
         url("sha256"),
     ] {
-        let spec = case.spec(source.clone());
+        let mut spec = case.spec(source.clone());
+        for name in ["GIT_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_WORK_TREE"] {
+            spec.user_env.set(name, "/nowhere");
+            spec.place.env.set(name, "/nowhere");
+        }
         let mut world =
             GitWorld::new(case.set_up(&spec).await.unwrap_or_else(|error| panic!("{source:?}: {error}")));
         assert_eq!(tree(&case.workspace())["a"], "false a\\n");
@@ -248,9 +252,9 @@ async fn frozen_injects_come_back_through_nothing_that_was_planted() {
         spec.injects[1].frozen = false;
         let workspace = case.set_up(&spec).await.unwrap();
         let frozen = workspace.frozen();
-        assert_eq!(frozen.restore().unwrap(), [""; 0].map(PathBuf::from), "{name}");
+        assert_eq!(frozen.restore(workspace.path()).unwrap(), [""; 0].map(PathBuf::from), "{name}");
         case.sh("pack/workspace", &format!("{script}; echo mine > free")).await;
-        let changed = frozen.restore().unwrap();
+        let changed = frozen.restore(workspace.path()).unwrap();
         if name != "closed" || !nix::unistd::geteuid().is_root() {
             assert_eq!(changed, [PathBuf::from("judge/d/measure")], "{name}");
         }
@@ -267,7 +271,7 @@ async fn frozen_injects_come_back_through_nothing_that_was_planted() {
         case.assert_outside_is_unchanged(name);
         fs::write(case.path("pack/state/frozen/0"), "tampered").unwrap();
         case.sh("pack/workspace", "echo cheat > judge/d/measure").await;
-        assert!(matches!(frozen.restore(), Err(WorldError::Files(_))), "{name}");
+        assert!(matches!(frozen.restore(workspace.path()), Err(WorldError::Files(_))), "{name}");
     }
 }
 
