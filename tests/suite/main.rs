@@ -17,3 +17,4 @@ mod keeper;
 mod run;
 mod support;
 mod tidy;
+mod world;

@@ -110,20 +110,20 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn check(text: &str, expect: Found<'_>) {
+    fn check(text: &str, expect: &Found<'_>) {
         let mut tail = ObjectLine::default();
         tail.push(text.as_bytes());
-        assert_eq!(tail.finish(), expect, "{text:?}");
+        assert_eq!(&tail.finish(), expect, "{text:?}");
     }
 
     #[test]
     fn finds_the_last_line_that_starts_with_a_brace() {
-        check("", Found::Nothing);
-        check("a\nb\n", Found::Nothing);
-        check(" {\n", Found::Nothing);
-        check("{1\n{2\nx\n", Found::Line(b"{2"));
-        check("{1\r\n", Found::Line(b"{1"));
-        check("x\n{1", Found::Line(b"{1"));
+        check("", &Found::Nothing);
+        check("a\nb\n", &Found::Nothing);
+        check(" {\n", &Found::Nothing);
+        check("{1\n{2\nx\n", &Found::Line(b"{2"));
+        check("{1\r\n", &Found::Line(b"{1"));
+        check("x\n{1", &Found::Line(b"{1"));
     }
 
     #[test]

@@ -130,19 +130,19 @@ impl Iterator for LogReader {
 mod tests {
     use super::*;
 
-    fn check(line: &str, expect: Option<SessionEvent>) {
-        assert_eq!(LogReader::parse(line.as_bytes()).map(|entry| entry.event), expect, "{line}");
+    fn check(line: &str, expect: Option<&SessionEvent>) {
+        assert_eq!(LogReader::parse(line.as_bytes()).map(|entry| entry.event).as_ref(), expect, "{line}");
     }
 
     #[test]
     fn reads_old_and_new_lines_and_passes_over_the_rest() {
-        check(r#"{"v":1,"kind":"note","msg":"x"}"#, Some(SessionEvent::Note { msg: "x".into() }));
+        check(r#"{"v":1,"kind":"note","msg":"x"}"#, Some(&SessionEvent::Note { msg: "x".into() }));
         check(
             r#"{"v":1,"kind":"note","msg":"x","new_field":[1]}"#,
-            Some(SessionEvent::Note { msg: "x".into() }),
+            Some(&SessionEvent::Note { msg: "x".into() }),
         );
-        check(r#"{"v":1,"kind":"finished"}"#, Some(SessionEvent::Finished));
-        check(r#"{"v":1,"kind":"a_kind_to_come","x":1}"#, Some(SessionEvent::Unknown));
+        check(r#"{"v":1,"kind":"finished"}"#, Some(&SessionEvent::Finished));
+        check(r#"{"v":1,"kind":"a_kind_to_come","x":1}"#, Some(&SessionEvent::Unknown));
         check(r#"{"v":2,"kind":"note","msg":"x"}"#, None);
         check(r#"{"v":1,"kind":"no"#, None);
         check("\0\0\0\0", None);
