@@ -19,31 +19,19 @@
 //! Each arrow is a type of that name in a file of that name. The engine refuses to know the wire formats of
 //! sandboxes and how a socket is filtered.
 
-pub mod sys;
-
-pub mod score;
-
-pub mod log;
-
-pub mod manifest;
-
-pub mod pack;
-
-pub mod plan;
-
-pub mod world;
-
 pub mod agent;
-
-pub mod judge;
-
-pub mod decide;
-
-pub mod run;
-
-pub mod report;
-
 pub mod cli;
+pub mod decide;
+pub mod judge;
+pub mod log;
+pub mod manifest;
+pub mod pack;
+pub mod plan;
+pub mod report;
+pub mod run;
+pub mod score;
+pub mod sys;
+pub mod world;
 
 use std::process::ExitCode;
 
@@ -53,5 +41,6 @@ pub fn main() -> ExitCode {
         return code;
     }
     sys::process::seal_inherited_descriptors();
+    sys::process::hide_from_other_processes();
     cli::main()
 }

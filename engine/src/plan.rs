@@ -31,7 +31,6 @@ better than the best so far, and taken back if not.
 What happened so far:
 {{STATUS}}
 
-What the operator says:
 {{STEER}}
 ";
 

@@ -101,11 +101,11 @@ fn an_agent_that_runs_into_its_limit_leaves_nothing_running() {
 
 #[test]
 fn a_writer_that_the_agent_left_is_dead_before_the_measurement() {
-    let agent = "(setsid sh -c 'while :; do echo 99 > counter.txt; done' >/dev/null 2>&1 &); echo 1 > counter.txt; sleep 0.2; echo 1 > counter.txt.new; mv counter.txt.new counter.txt";
+    let agent = "echo 1 > counter.txt; (setsid sh -c 'while :; do echo x >> growing.txt; sleep 0.01; done' >/dev/null 2>&1 &); while [ ! -s growing.txt ]; do sleep 0.01; done";
     let pack = Pack::new(
         agent,
         &format!(
-            "a=$(cat counter.txt); sleep 0.3; b=$(cat counter.txt); [ \"$a\" = \"$b\" ] || exit 9\n{COUNT}"
+            "a=$(wc -c < growing.txt); sleep 0.3; [ \"$a\" = \"$(wc -c < growing.txt)\" ] || exit 9\n{COUNT}"
         ),
         "",
     );
@@ -343,9 +343,32 @@ fn control_json_stops_at_the_next_step() {
 #[test]
 fn max_time_refuses_further_work_and_ends_what_runs() {
     let pack = Pack::new("sleep 1000", COUNT, "");
-    let ran = pack.run(&["--iterations", "5", "--max-time", "1s"]);
+    let ran = pack.run(&["--iterations", "5", "--max-time", "5s"]);
     ran.ended("budget", 10);
     assert_eq!(ran.decisions(), ["baseline", "discard"]);
+}
+
+#[test]
+fn a_log_that_is_taken_away_ends_the_run() {
+    for harm in
+        ["rm ../state/session.jsonl", "cp ../state/session.jsonl ../x; mv ../x ../state/session.jsonl"]
+    {
+        let pack = Pack::new(&format!("{RAISE}; {harm}"), COUNT, "");
+        let output = pack.command(&["--iterations", "3"]).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("removed or replaced"), "{stderr}");
+    }
+}
+
+#[test]
+fn what_a_setup_command_prints_moves_no_terminal() {
+    let pack = Pack::counter();
+    let setup = "[workspace]\nsetup_cmd = \"printf '\\\\033[2J' >&2; exit 3\"\n";
+    pack.write("crucible.toml", &pack.read("crucible.toml").replace("[workspace]\n", setup));
+    let ran = pack.run(&[]);
+    ran.ended("error", 4);
+    assert!(ran.stderr().contains("\\u{1b}[2J") && !ran.stderr().contains('\u{1b}'), "{:?}", ran.stderr());
 }
 
 /// Sends a signal when the agent has begun, as often as asked, and waits for the end.
@@ -502,7 +525,8 @@ fn an_ordinary_user_can_run_it() {
         // Then every other test of this suite shows it.
         return crate::support::skip(crate::support::Skip::NotRoot);
     }
-    let pack = Pack::counter();
+    let look = "cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -q CRUCIBLE_CANARY && echo open > environ.txt || echo closed > environ.txt";
+    let pack = Pack::new(&format!("{RAISE}; {look}"), COUNT, "");
     // Neither the build's directory nor the pack need be reachable for that user where they are.
     let dir = tempfile::Builder::new().permissions(std::fs::Permissions::from_mode(0o755)).tempdir().unwrap();
     let binary = dir.path().join("crucible");
@@ -518,9 +542,13 @@ fn an_ordinary_user_can_run_it() {
     }
     let mut command = crate::support::program(binary.to_str().unwrap());
     command.args(["--iterations", "2"]).current_dir(&own).env("HOME", "/nonexistent").uid(uid).gid(gid);
+    command.env("CRUCIBLE_CANARY", "x");
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(std::fs::read_to_string(own.join("workspace/counter.txt")).unwrap(), "2\n");
+    // The engine's own variables are closed to what it runs, though both are that user's.
+    let seen = std::fs::read_to_string(own.join("workspace/environ.txt")).unwrap();
+    assert_eq!(seen, "closed\n");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use super::exit::Exit;
 use super::init::InitError;
 use crate::pack::PackError;
 use crate::plan::PlanError;
+use crate::report::plain;
 use crate::run::begin::RunError;
 use crate::run::statedir::StateError;
 use crate::sys::keeper::KeeperError;
@@ -95,12 +96,17 @@ pub fn render(error: &CliError) -> String {
     let text = match error {
         // The mistakes of a file come with their places and pictures.
         CliError::Pack(PackError::Mistakes(mistakes)) => return mistakes.to_string(),
-        error => format!("error: failed to {}", crate::run::hands::chain(error)),
+        error => escaped(&format!("error: failed to {}", crate::run::hands::chain(error))),
     };
     match error.remedy() {
         Some(remedy) => format!("{text}\n  help: {remedy}"),
         None => text,
     }
+}
+
+/// Text of commands and servers may be part of an error: its lines stay, what moves a terminal does not.
+fn escaped(text: &str) -> String {
+    text.lines().map(plain).collect::<Vec<_>>().join("\n")
 }
 
 /// A path argument against the directory that the process was started in.

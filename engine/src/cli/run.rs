@@ -16,6 +16,7 @@ use crate::run::begin::{Conducted, Given, RunError, conduct};
 use crate::run::statedir::{StateDir, StateError};
 use crate::sys::clock::Clock;
 use crate::sys::env::Environment;
+use crate::sys::lock::SoleUse;
 
 /// Runs the loop.
 ///
@@ -31,6 +32,9 @@ pub fn run(args: &RunArgs) -> Result<Exit, CliError> {
     let manifest = absolute(&args.manifest.manifest)?;
     let (plan, remarks) = plan(args, &manifest, &env, &runtime)?;
     let state = StateDir::claim(&plan.state_dir, args.fresh, clock.now_utc()).map_err(RunError::from)?;
+    // Two state directories may name one repository to work in: only one of them at a time.
+    let _sole =
+        plan.in_place.then(|| SoleUse::of(&plan.workspace_dir)).transpose().map_err(StateError::from)?;
     let columns = std::io::stderr().is_terminal().then(columns);
     let progress = Progress::new(args.ui, Box::new(std::io::stderr()), columns);
     let given = Given { env, progress, clock, remarks };

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::wire::SessionEvent;
@@ -28,6 +29,9 @@ pub enum LogError {
         /// What it said.
         source: io::Error,
     },
+    /// Somebody took the file away while it was written: what is appended would be read by nobody.
+    #[error("append to the session log {0}: it was removed or replaced")]
+    Replaced(PathBuf),
     /// The event has no JSON form.
     #[error("encode a session event")]
     Encode(#[from] serde_json::Error),
@@ -65,6 +69,7 @@ impl SessionLog {
     /// When the line could not be written whole; what was written of it is taken back.
     pub fn append(&mut self, event: &SessionEvent, durability: Durability) -> Result<u64, LogError> {
         let body = serde_json::to_vec(event)?;
+        self.check_place()?;
         let seq = self.append_locked(&body).map_err(|source| self.failed(source))?;
         if durability == Durability::Durable {
             self.file.sync_data().map_err(|source| self.failed(source))?;
@@ -100,6 +105,15 @@ impl SessionLog {
         self.torn = false;
         self.seq = seq;
         Ok(seq)
+    }
+
+    /// The file that is written must be the one that a reader finds.
+    fn check_place(&self) -> Result<(), LogError> {
+        let ours = self.file.metadata().map_err(|source| self.failed(source))?;
+        match std::fs::symlink_metadata(&self.path) {
+            Ok(found) if (found.dev(), found.ino()) == (ours.dev(), ours.ino()) => Ok(()),
+            _ => Err(LogError::Replaced(self.path.clone())),
+        }
     }
 
     /// Looks at what others appended since.

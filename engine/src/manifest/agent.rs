@@ -102,7 +102,7 @@ pub(super) static TABLE: Table = Table {
             "model",
             Kind::Text,
             "\"claude-opus-4-6\"",
-            "The model that the command is told to use.",
+            "Recorded in the log's `start` line. The command is not told: give it what it needs in `[agent.env]`.",
         ),
         Key::optional(
             "method_prompt",

@@ -87,7 +87,7 @@ pub(super) static TABLE: Table = Table {
             "history",
             Kind::Flag,
             "false",
-            "Whether a sandboxed agent sees the upstream's commits instead of one.",
+            "Whether the workspace's repository holds the upstream's history, tags and branches, or the one base commit alone.",
         ),
         Key::optional("timeout", Kind::Duration, "\"30m\"", "How long `setup_cmd` may take."),
     ],

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::chart::{chart, short};
 use super::escape::{plain, plain_cut};
 use super::tally::{Brief, Tally};
-use crate::log::Decision;
+use crate::log::{Decision, Outcome};
 
 /// How many rows are shown; of more, the kept ones and the last ones.
 const ROWS_MAX: usize = 20;
@@ -46,7 +46,9 @@ pub fn ending(tally: &Tally, places: Places<'_>) -> String {
         tally.kept(),
         tally.settled()
     );
-    let _ = writeln!(text, "workspace {}", places.workspace.display());
+    let broken = matches!(tally.outcome, Some((Outcome::Error, _)));
+    let standing = if broken { " (as the failure left it, which need not be the best)" } else { "" };
+    let _ = writeln!(text, "workspace {}{standing}", places.workspace.display());
     let _ = writeln!(text, "log       {}", places.session_log.display());
     let _ = writeln!(text, "report    {}", places.report.display());
     text

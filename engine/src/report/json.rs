@@ -35,7 +35,7 @@ pub struct Report<'a> {
     pub elapsed_secs: f64,
     /// The session log.
     pub session_log: &'a Path,
-    /// The workspace, at the best.
+    /// The workspace, at the best unless the outcome is `error`.
     pub workspace: &'a Path,
     /// Each settled iteration, the baseline first.
     pub rows: &'a [Brief],

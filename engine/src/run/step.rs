@@ -148,8 +148,20 @@ impl Fold {
             }
             TaskReport::Applied { failure } => self.pass_or_fail(task, secs, failure),
             TaskReport::Measured { reading } => self.measured(task, secs, reading),
-            TaskReport::Broken { reason } => self.finish(Outcome::Error, reason),
+            TaskReport::Broken { reason } => self.broken(task, secs, reason),
         }
+    }
+
+    /// The engine could not carry a task out. The iteration gets its row; nothing more is done to the workspace, since
+    /// whatever stood in the way may still be there.
+    fn broken(&mut self, task: TaskId, secs: f64, reason: String) {
+        self.settle(task, TaskStatus::Transport, reason.clone(), secs, None);
+        if let Some(mut current) = self.state.current.take() {
+            current.row.note.clone_from(&reason);
+            self.count_discard(&mut current);
+            self.write_row(current, false, Durability::Durable);
+        }
+        self.finish(Outcome::Error, reason);
     }
 
     fn pass_or_fail(&mut self, task: TaskId, secs: f64, failure: Option<String>) {
@@ -283,14 +295,7 @@ impl Fold {
     /// Writes the row of a discarded candidate, then goes back to the best.
     fn settle_row(&mut self) {
         let Some(mut current) = self.state.current.take() else { return };
-        let invalid = !current.reading.as_ref().is_some_and(|reading| reading.valid);
-        if self.state.iter > 0 {
-            let counts = &mut self.state.counts;
-            let count = if invalid { &mut counts.invalid } else { &mut counts.discarded };
-            *count = count.saturating_add(1);
-        } else {
-            current.row.decision = Decision::BaselineSkipped;
-        }
+        self.count_discard(&mut current);
         let note = current.row.note.clone();
         self.write_row(current, false, Durability::Durable);
         match &self.state.best {
@@ -301,6 +306,18 @@ impl Fold {
             None if self.state.ending.is_some() => self.end_or_go_on(),
             None => self.finish(Outcome::Error, format!("the baseline cannot be scored: {note}")),
         }
+    }
+
+    /// Counts an iteration that is not kept; a baseline is none.
+    fn count_discard(&mut self, current: &mut Iteration) {
+        let invalid = !current.reading.as_ref().is_some_and(|reading| reading.valid);
+        if self.state.iter == 0 {
+            current.row.decision = Decision::BaselineSkipped;
+            return;
+        }
+        let counts = &mut self.state.counts;
+        let count = if invalid { &mut counts.invalid } else { &mut counts.discarded };
+        *count = count.saturating_add(1);
     }
 
     fn write_row(&mut self, current: Iteration, solved: bool, durability: Durability) {

@@ -71,6 +71,29 @@ impl DirLock {
     }
 }
 
+/// A directory that is nobody's but this process's while the value lives, without a file in it.
+#[derive(Debug)]
+pub struct SoleUse {
+    _held: Flock<File>,
+}
+
+impl SoleUse {
+    /// Locks the directory itself, without waiting.
+    ///
+    /// # Errors
+    /// [`LockError::Held`] when another process has it so.
+    pub fn of(dir: &Path) -> Result<SoleUse, LockError> {
+        let io = |source| LockError::Io { path: dir.to_owned(), source };
+        let flags = libc::O_DIRECTORY | libc::O_CLOEXEC;
+        let opened = File::options().read(true).custom_flags(flags).open(dir).map_err(io)?;
+        match Flock::lock(opened, FlockArg::LockExclusiveNonblock) {
+            Ok(held) => Ok(SoleUse { _held: held }),
+            Err((_, Errno::EWOULDBLOCK)) => Err(LockError::Held { dir: dir.to_owned(), pid: None }),
+            Err((_, errno)) => Err(io(errno.into())),
+        }
+    }
+}
+
 fn open(path: &Path) -> Result<File, LockError> {
     let opened = File::options()
         .read(true)
@@ -123,6 +146,16 @@ mod tests {
         }
         drop(first);
         DirLock::acquire(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn sole_use_of_a_directory_leaves_nothing_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = SoleUse::of(dir.path()).unwrap();
+        assert!(matches!(SoleUse::of(dir.path()), Err(LockError::Held { pid: None, .. })));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        drop(first);
+        SoleUse::of(dir.path()).unwrap();
     }
 
     #[test]

@@ -75,6 +75,13 @@ pub fn seal_inherited_descriptors() {
     unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
 }
 
+/// Closes `/proc/<pid>` of this process, its environment and memory included, to other processes of the same user, and
+/// keeps it from leaving a core dump. To be called early in `main`; what is executed later is not affected.
+pub fn hide_from_other_processes() {
+    // It can only fail for a value that the kernel does not know.
+    let _ = nix::sys::prctl::set_dumpable(false);
+}
+
 /// The file that `program` names: itself if it has a slash, else the first executable on the `PATH` of `env`.
 pub fn find_program(program: &OsStr, env: &Environment) -> Option<PathBuf> {
     if program.as_encoded_bytes().contains(&b'/') {

@@ -1,7 +1,7 @@
 //! Turns the frozen injects into files of the workspace again, whatever a candidate made of them (contract §1).
 //! It refuses to know when that is due.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use super::WorldError;
@@ -55,5 +55,5 @@ pub(super) fn keep_copy(state_dir: &Path, number: usize, bytes: &[u8]) -> Result
     let dir = state_dir.join(DIR);
     crate::sys::fs::create_private_dir(&dir).map_err(failed)?;
     let path = dir.join(number.to_string());
-    fs::write(&path, bytes).map_err(WorldError::io("write", &path))
+    super::claim::write_private(&path, bytes)
 }

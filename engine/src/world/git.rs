@@ -293,7 +293,7 @@ impl Git {
         let wants = format!("--shallow {commit}\n{commit}\n");
         run("copy the base commit", tool.input(Input::Bytes(wants.into_bytes()))).await?;
         let shallow = self.dir.join("shallow");
-        std::fs::write(&shallow, format!("{commit}\n")).map_err(WorldError::io("write", &shallow))
+        super::claim::write_private(&shallow, format!("{commit}\n").as_bytes())
     }
 
     /// Fetches from `url` what `refspecs` name; `shallow` brings commits without their ancestors.

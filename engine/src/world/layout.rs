@@ -11,7 +11,7 @@ pub(super) fn private_config(sha256: bool) -> String {
          \tlogAllRefUpdates = false\n\thooksPath = /dev/null\n\tfsmonitor = false\n\tuntrackedCache = false\n\
          \tsplitIndex = false\n\tsparseCheckout = false\n\tautocrlf = false\n\tsafecrlf = false\n\teol = lf\n\
          \texcludesFile = /dev/null\n\tattributesFile = /dev/null\n\tprotectHFS = true\n\tprotectNTFS = true\n\
-         \tbigFileThreshold = 32m\n\tcompression = 1\n\
+         \tbigFileThreshold = 32m\n\tcompression = 1\n\tsharedRepository = 0600\n\
          [gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[commit]\n\tgpgSign = false\n[tag]\n\tgpgSign = false\n\
          [fetch]\n\trecurseSubmodules = false\n[submodule]\n\trecurse = false\n\
          [diff]\n\tignoreSubmodules = all\n\tsubmodule = short\n[advice]\n\taddEmbeddedRepo = false\n",

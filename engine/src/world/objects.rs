@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use super::git::Git;
@@ -139,7 +140,7 @@ fn write(path: &Path, text: &str, durable: bool) -> Result<(), WorldError> {
     let parent = path.parent().unwrap_or(path);
     let write = || {
         fs::create_dir_all(parent)?;
-        let mut file = File::create(&draft)?;
+        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
         file.write_all(text.as_bytes())?;
         if durable {
             file.sync_all()?;

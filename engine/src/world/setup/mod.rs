@@ -195,10 +195,7 @@ fn init(dir: &Path, sha256: bool, exclude: &[u8]) -> Result<(), WorldError> {
         let path = dir.join(sub);
         fs::create_dir_all(&path).map_err(WorldError::io("make", &path))?;
     }
-    let write = |name: &str, bytes: &[u8]| {
-        let path = dir.join(name);
-        fs::write(&path, bytes).map_err(WorldError::io("write", &path))
-    };
+    let write = |name: &str, bytes: &[u8]| claim::write_private(&dir.join(name), bytes);
     write("HEAD", b"ref: refs/heads/crucible/unborn\n")?;
     write("config", layout::private_config(sha256).as_bytes())?;
     write("info/attributes", layout::ATTRIBUTES.as_bytes())?;
