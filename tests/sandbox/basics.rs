@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Test, lab::Lab};
 
-pub const TESTS: &[Test] = &[
+pub(crate) const TESTS: &[Test] = &[
     ("output_and_exit_code_come_through", output),
     ("a_signal_is_told_from_an_exit_code", signals),
     ("stdin_environment_and_directory_reach_the_command", input),

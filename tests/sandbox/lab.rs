@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Everything that one test needs; nothing of it outlives the test.
-pub struct Lab {
+pub(crate) struct Lab {
     dir: tempfile::TempDir,
     gateway: Option<Gateway>,
     serial: AtomicU32,
@@ -24,14 +24,14 @@ pub struct Lab {
 
 /// A turn that ended, with what it wrote.
 #[derive(Debug)]
-pub struct Seen {
-    pub end: TurnEnd,
-    pub out: String,
-    pub err: String,
+pub(crate) struct Seen {
+    pub(crate) end: TurnEnd,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 impl Lab {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("space")).unwrap();
         let gateway = Gateway::embedded(GatewayConfig { state_dir: dir.path().join("state") });
@@ -39,40 +39,40 @@ impl Lab {
         Self { dir, gateway: Some(gateway), serial: AtomicU32::new(0) }
     }
 
-    pub fn gateway(&self) -> &Gateway {
+    pub(crate) fn gateway(&self) -> &Gateway {
         self.gateway.as_ref().unwrap()
     }
 
-    pub fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
 
     /// The workspace on the host.
-    pub fn space(&self) -> PathBuf {
+    pub(crate) fn space(&self) -> PathBuf {
         self.dir.path().join("space")
     }
 
     /// Writes a file of the workspace on the host.
-    pub fn write(&self, path: &str, content: impl AsRef<[u8]>) {
+    pub(crate) fn write(&self, path: &str, content: impl AsRef<[u8]>) {
         let path = self.space().join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, content).unwrap();
     }
 
-    pub fn read(&self, path: &str) -> String {
+    pub(crate) fn read(&self, path: &str) -> String {
         std::fs::read_to_string(self.space().join(path)).unwrap()
     }
 
-    pub fn exists(&self, path: &str) -> bool {
+    pub(crate) fn exists(&self, path: &str) -> bool {
         self.space().join(path).symlink_metadata().is_ok()
     }
 
     /// A turn that runs this shell script.
-    pub fn spec(&self, script: &str) -> TurnSpec {
+    pub(crate) fn spec(&self, script: &str) -> TurnSpec {
         self.program(["/bin/sh", "-c", script])
     }
 
-    pub fn program<const N: usize>(&self, command: [&str; N]) -> TurnSpec {
+    pub(crate) fn program<const N: usize>(&self, command: [&str; N]) -> TurnSpec {
         TurnSpec {
             name: format!("t-{}", self.serial.fetch_add(1, Ordering::Relaxed)),
             workspace: self.space(),
@@ -83,22 +83,22 @@ impl Lab {
     }
 
     /// Runs the script and expects the turn to end, in whatever way.
-    pub fn sh(&self, script: &str) -> Seen {
+    pub(crate) fn sh(&self, script: &str) -> Seen {
         self.run(self.spec(script)).unwrap_or_else(|error| panic!("failed to {error}: {error:?}"))
     }
 
     /// Runs the script and expects it to exit with zero; answers what it wrote.
-    pub fn fine(&self, script: &str) -> String {
+    pub(crate) fn fine(&self, script: &str) -> String {
         let seen = self.sh(script);
         assert_eq!(seen.end.exit, Exit::Code(0), "{}\n{}", seen.out, seen.err);
         seen.out
     }
 
-    pub fn run(&self, spec: TurnSpec) -> Result<Seen, driver::TurnError> {
+    pub(crate) fn run(&self, spec: TurnSpec) -> Result<Seen, driver::TurnError> {
         self.run_until(spec, CancellationToken::new())
     }
 
-    pub fn run_until(&self, spec: TurnSpec, cancel: CancellationToken) -> Result<Seen, driver::TurnError> {
+    pub(crate) fn run_until(&self, spec: TurnSpec, cancel: CancellationToken) -> Result<Seen, driver::TurnError> {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let end = self.block_on(async {
             let client = Client::unix(self.gateway().socket()).await?;
@@ -112,7 +112,7 @@ impl Lab {
         Ok(Seen { end, out: text(out), err: text(err) })
     }
 
-    pub fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+    pub(crate) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async { tokio::time::timeout(PATIENCE * 2, work).await.expect("the test hangs") })
     }
@@ -131,12 +131,12 @@ impl Drop for Lab {
 
 impl Seen {
     /// The paths that changed, as text.
-    pub fn changed(&self) -> Vec<String> {
+    pub(crate) fn changed(&self) -> Vec<String> {
         self.end.changed.iter().map(|change| format!("{:?} {}", change.kind, change.path.display())).collect()
     }
 
     /// The paths that did not come back.
-    pub fn dropped(&self) -> Vec<String> {
+    pub(crate) fn dropped(&self) -> Vec<String> {
         self.end.dropped.iter().map(|dropped| dropped.path.display().to_string()).collect()
     }
 }

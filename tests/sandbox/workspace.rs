@@ -1,3 +1,3 @@
 //! Placeholder replaced below.
 use crate::Test;
-pub const TESTS: &[Test] = &[];
+pub(crate) const TESTS: &[Test] = &[];

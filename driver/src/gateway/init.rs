@@ -99,6 +99,7 @@ fn become_sandbox(setup: &Setup, fds: Vec<OwnedFd>) -> Result<Ready, Failure> {
     let weaken = Weaken::parse(&setup.weaken).map_err(|reason| Failure::new("leave out a layer", reason))?;
     umask(Mode::from_bits_truncate(0o022));
     let sources = Sources::open(setup, fds)?;
+    mount::ground(&setup.root)?;
     become_agent(setup.apart)?;
     unshare(CloneFlags::CLONE_NEWCGROUP).step("make a cgroup namespace")?;
     sethostname("sandbox").step("name the host")?;

@@ -24,6 +24,7 @@ use nix::{
 use super::{
     etc,
     init::{Failure, Step as _},
+    namespace::INSIDE_ID,
     protocol::{Setup, Source, Workspace, WorkspaceMode},
     sys::{self, NODEV, NOEXEC, NOSUID, RDONLY},
     weaken::{Layer, Weaken},
@@ -86,12 +87,17 @@ pub(crate) struct View {
     pub(crate) readable: Vec<PathBuf>,
 }
 
-/// Builds the view and makes it this process's root.
-pub(crate) fn build(setup: &Setup, sources: Sources, weaken: &Weaken) -> Result<View, Failure> {
-    let root = setup.root.as_path();
+/// Puts an empty file system of the agent's on a directory of the host and goes there, while that can still be reached.
+pub(crate) fn ground(at: &Path) -> Result<(), Failure> {
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount(None::<&str>, "/", None::<&str>, private, None::<&str>).step("make the mounts private")?;
-    tmpfs(root, "mode=0755,size=16m,nr_inodes=4096")?;
+    tmpfs(at, &format!("mode=0755,size=16m,nr_inodes=4096,uid={INSIDE_ID},gid={INSIDE_ID}"))?;
+    chdir(at).step("enter the new root")
+}
+
+/// Builds the view in the current directory and makes it this process's root.
+pub(crate) fn build(setup: &Setup, sources: Sources, weaken: &Weaken) -> Result<View, Failure> {
+    let root = Path::new(".");
     system(root, weaken)?;
     etc::write(&root.join("etc"), Path::new("/etc"))?;
     devices(root)?;
@@ -108,7 +114,7 @@ pub(crate) fn build(setup: &Setup, sources: Sources, weaken: &Weaken) -> Result<
     if weaken.off(Layer::View) {
         host(root)?;
     }
-    enter(root)?;
+    enter()?;
     Ok(View { mode, changes, writable: writable(), readable })
 }
 
@@ -348,8 +354,7 @@ fn host(root: &Path) -> Result<(), Failure> {
 }
 
 /// Makes the view this process's root; the host's tree goes, and the new root becomes read-only.
-fn enter(root: &Path) -> Result<(), Failure> {
-    chdir(root).step("enter the new root")?;
+fn enter() -> Result<(), Failure> {
     pivot_root(".", ".").step("make it the root")?;
     umount2(".", MntFlags::MNT_DETACH).step("let go of the host's files")?;
     chdir("/").step("enter the root")?;
