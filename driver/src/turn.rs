@@ -179,6 +179,7 @@ async fn steps(
     sink: &mut (dyn FnMut(Stream, &[u8]) + Send),
 ) -> Result<(Exit, Ended), TurnError> {
     let name = spec.name.clone();
+    relays_stay_out(&spec)?;
     client.create(&sandbox_spec(&spec)).await?;
     within(Step::Ready, READY, client.ready(&name)).await?;
     for relay in &spec.relays {
@@ -275,6 +276,24 @@ async fn follow(
             ExecEvent::Exit { exit, timed_out: false } => return Ok((exit, Ended::Itself)),
             ExecEvent::Exit { exit, timed_out: true } => return Ok((exit, Ended::TimedOut)),
         }
+    }
+}
+
+/// A relayed file in the workspace would come back with the changes.
+fn relays_stay_out(spec: &TurnSpec) -> Result<(), TurnError> {
+    let name = spec.workspace.file_name().unwrap_or_default();
+    let inside = std::path::Path::new("/sandbox").join(name);
+    let place = |dest: &str| {
+        let path = std::path::Path::new(dest);
+        let plain = path.components().all(|part| !matches!(part, std::path::Component::ParentDir));
+        path.is_absolute() && plain && !path.starts_with(&inside)
+    };
+    match spec.relays.iter().find(|relay| !place(&relay.dest)) {
+        None => Ok(()),
+        Some(relay) => Err(TurnError::Spec(format!(
+            "put a relayed file at {}: it is not an absolute path outside the workspace",
+            relay.dest
+        ))),
     }
 }
 

@@ -315,3 +315,161 @@ pub(super) fn copy_sparse(from: &File, to: &File, cancel: &AtomicBool) -> io::Re
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEPS: usize = 7;
+
+    struct Space {
+        dir: tempfile::TempDir,
+    }
+
+    impl Space {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            for made in ["host/d/in", "host/m", "upper/d2", "staging"] {
+                fs::create_dir_all(dir.path().join(made)).unwrap();
+            }
+            let write = |path: &str, text: &str| fs::write(dir.path().join(path), text).unwrap();
+            write("host/edit", "before");
+            write("host/gone", "before");
+            write("host/d/in/f", "before");
+            write("upper/edit", "after");
+            write("upper/new", "after");
+            write("upper/d2/f", "after");
+            write("upper/d", "after");
+            Self { dir }
+        }
+
+        fn path(&self, path: &str) -> PathBuf {
+            self.dir.path().join(path)
+        }
+
+        fn upper(&self) -> OwnedFd {
+            File::open(self.path("upper")).unwrap().into()
+        }
+
+        fn origin(&self) -> Origin {
+            Origin::open(&self.path("host"), &self.path("staging")).unwrap()
+        }
+
+        /// Everything on the host, as one text.
+        fn seen(&self) -> String {
+            let mut lines = Vec::new();
+            list(&self.path("host"), &mut lines);
+            lines.sort();
+            lines.join("\n")
+        }
+    }
+
+    fn list(dir: &Path, lines: &mut Vec<String>) {
+        use std::os::unix::fs::MetadataExt;
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let meta = path.symlink_metadata().unwrap();
+            let text = if meta.is_file() { fs::read_to_string(&path).unwrap() } else { String::new() };
+            lines.push(format!("{} {:o} {text}", path.display(), meta.mode()));
+            if meta.is_dir() {
+                list(&path, lines);
+            }
+        }
+    }
+
+    fn file() -> Action {
+        Action::Put(Node::File { mode: 0o640 })
+    }
+
+    /// The first steps of a plan that does one of everything.
+    fn plan(steps: usize) -> Plan {
+        let all = [
+            ("edit", file()),
+            ("new", file()),
+            ("gone", Action::Remove),
+            ("d", file()),
+            ("d2", Action::Put(Node::Directory { mode: 0o750 })),
+            ("d2/f", file()),
+            ("m", Action::Mode(0o711)),
+        ];
+        let mut plan = Plan::default();
+        all.into_iter().take(steps).for_each(|(path, action)| plan.add(Path::new(path), action));
+        plan
+    }
+
+    fn never() -> AtomicBool {
+        AtomicBool::new(false)
+    }
+
+    #[test]
+    fn a_whole_plan_is_done_and_nothing_of_the_sync_stays() {
+        let space = Space::new();
+        apply(&plan(STEPS), &space.upper(), &space.origin(), &space.path("staging"), &never()).unwrap();
+        let read = |path: &str| fs::read_to_string(space.path(path)).unwrap();
+        assert_eq!(["host/edit", "host/new", "host/d", "host/d2/f"].map(read), ["after"; 4]);
+        assert!(!space.path("host/gone").exists());
+        assert_eq!(fs::read_dir(space.path("staging")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_plan_that_fails_after_any_step_leaves_everything_as_it_was() {
+        for steps in 0..=STEPS {
+            let space = Space::new();
+            let before = space.seen();
+            let mut plan = plan(steps);
+            plan.add(Path::new("missing/f"), Action::Remove);
+            let result = apply(&plan, &space.upper(), &space.origin(), &space.path("staging"), &never());
+            assert!(result.is_err(), "{steps}");
+            assert_eq!(space.seen(), before, "{steps}");
+            assert_eq!(fs::read_dir(space.path("staging")).unwrap().count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_process_that_dies_after_any_step_is_taken_back_at_the_next_start() {
+        for steps in 0..=STEPS {
+            let space = Space::new();
+            let before = space.seen();
+            let mut plan = plan(steps);
+            plan.add(Path::new("missing/f"), Action::Remove);
+            let (stage, at) = (space.path("staging/.crucible-sync-x"), space.path("staging/x.journal"));
+            let (source, origin, cancel) = (space.upper(), space.origin(), never());
+            let sync = Sync { plan: &plan, source: &source, origin: &origin, stage: &stage, cancel: &cancel };
+            let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
+            let steps_of = sync.stage().unwrap();
+            let journal = Journal { workspace: bytes(origin.path()), stage: bytes(&stage), steps: steps_of, committed: false };
+            write_journal(&at, &journal).unwrap();
+            sync.place().unwrap_err();
+            recover(&space.path("staging")).unwrap();
+            assert_eq!(space.seen(), before, "{steps}");
+            assert_eq!(fs::read_dir(space.path("staging")).unwrap().count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_cancelled_sync_does_nothing() {
+        let space = Space::new();
+        let before = space.seen();
+        let cancelled = AtomicBool::new(true);
+        let result = apply(&plan(STEPS), &space.upper(), &space.origin(), &space.path("staging"), &cancelled);
+        assert!(matches!(result, Err(TransferError::Cancelled)));
+        assert_eq!(space.seen(), before);
+    }
+
+    #[test]
+    fn holes_stay_holes() {
+        use std::os::unix::fs::{FileExt, MetadataExt};
+        let dir = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            File::options().create(true).truncate(true).read(true).write(true).open(dir.path().join(name)).unwrap()
+        };
+        let (from, to) = (make("from"), make("to"));
+        from.set_len(64 << 20).unwrap();
+        from.write_all_at(b"middle", 32 << 20).unwrap();
+        copy_sparse(&from, &to, &never()).unwrap();
+        let mut middle = [0; 6];
+        to.read_exact_at(&mut middle, 32 << 20).unwrap();
+        assert_eq!((&middle, to.metadata().unwrap().len()), (b"middle", 64 << 20));
+        assert!(to.metadata().unwrap().blocks() < 4096);
+    }
+}

@@ -39,7 +39,7 @@ impl Walk<'_> {
                 false => files::look_beneath(self.origin.dir(), &here).at("look at the host's", &here)?,
             };
             if files::is_git(&name) {
-                self.git(dir, &here, &stat, depth);
+                self.git(dir, &here, &stat);
             } else if let Some(reason) = unfit(&here, depth) {
                 self.plan.drop_path(&here, reason);
             } else {
@@ -50,8 +50,8 @@ impl Walk<'_> {
     }
 
     /// What the view itself put at the top is no change: a mark that hides, or a place for the agent's repository.
-    fn git(&mut self, dir: &OwnedFd, path: &Path, stat: &FileStat, depth: usize) {
-        let ours = depth == 0
+    fn git(&mut self, dir: &OwnedFd, path: &Path, stat: &FileStat) {
+        let ours = path == Path::new(".git")
             && match kind(stat) {
                 SFlag::S_IFCHR => true,
                 SFlag::S_IFDIR => files::open_dir(dir, path).and_then(|git| files::names(&git)).is_ok_and(|n| n.is_empty()),
