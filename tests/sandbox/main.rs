@@ -20,6 +20,8 @@ use std::{
 /// One test: its name, and what it does with a laboratory of its own.
 type Test = (&'static str, fn(&lab::Lab));
 
+/// The argument that makes this process the engine that a test kills.
+pub(crate) const VICTIM: &str = "--victim";
 const AS_USER: &str = "--as-user";
 /// A user that no host has files of.
 const USER: u32 = 54_321;
@@ -29,6 +31,10 @@ fn main() -> ExitCode {
         return code;
     }
     let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [VICTIM, dir, mark] = args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        hostile::victim(dir, mark);
+        return ExitCode::SUCCESS;
+    }
     let words: Vec<&String> = args.iter().filter(|arg| !arg.starts_with("--")).collect();
     let tests: Vec<Test> = [basics::TESTS, workspace::TESTS, attacks::TESTS, hostile::TESTS].concat();
     let chosen: Vec<Test> =

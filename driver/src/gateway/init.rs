@@ -31,7 +31,7 @@ use super::{
     program,
     protocol::{self, Exec, FromInit, Setup, ToInit, WorkspaceMode},
     sys,
-    weaken::Weaken,
+    weaken::{Layer, Weaken},
 };
 
 /// A step of the setup that failed; travels to the gateway as text.
@@ -103,7 +103,9 @@ fn become_sandbox(setup: &Setup, fds: Vec<OwnedFd>) -> Result<Ready, Failure> {
     become_agent(setup.apart)?;
     unshare(CloneFlags::CLONE_NEWCGROUP).step("make a cgroup namespace")?;
     sethostname("sandbox").step("name the host")?;
-    sys::loopback_up().step("bring the loopback interface up")?;
+    if !weaken.off(Layer::Network) {
+        sys::loopback_up().step("bring the loopback interface up")?;
+    }
     let view = mount::build(setup, sources, &weaken)?;
     let mut layers = vec![
         "namespaces: user, mount, pid, net, ipc, uts, cgroup".to_owned(),

@@ -19,7 +19,11 @@ use nix::{
     unistd::{getegid, geteuid},
 };
 
-use super::{error::GatewayError, sys};
+use super::{
+    error::GatewayError,
+    sys,
+    weaken::{Layer, Weaken},
+};
 
 /// The name under which the binary is started again as a sandbox's first process.
 pub(crate) const INIT_NAME: &CStr = c"crucible-sandbox-init";
@@ -83,10 +87,11 @@ struct Child {
     argv: [*const c_char; 2],
     envp: [*const c_char; 1],
     errno: c_int,
+    network: c_int,
 }
 
 /// Starts the first process of a sandbox; its end of the socket pair is descriptor 3 there.
-pub(crate) fn spawn(identity: Identity) -> Result<(Namespaces, UnixStream), GatewayError> {
+pub(crate) fn spawn(identity: Identity, weaken: &Weaken) -> Result<(Namespaces, UnixStream), GatewayError> {
     let (ours, theirs) = UnixStream::pair().map_err(GatewayError::io("make a socket pair"))?;
     let theirs = above_stdio(theirs.as_fd())?;
     let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty());
@@ -97,6 +102,7 @@ pub(crate) fn spawn(identity: Identity) -> Result<(Namespaces, UnixStream), Gate
         argv: [INIT_NAME.as_ptr(), std::ptr::null()],
         envp: [std::ptr::null()],
         errno: 0,
+        network: if weaken.off(Layer::Network) { 0 } else { libc::CLONE_NEWNET },
     };
     let (pid, pidfd) = clone_blocked(&mut child)?;
     let mut namespaces = Namespaces { pid, pidfd, alive: true };
@@ -131,7 +137,7 @@ fn clone_into_new(child: &mut Child) -> io::Result<(i32, OwnedFd)> {
     let flags = libc::CLONE_NEWUSER
         | libc::CLONE_NEWNS
         | libc::CLONE_NEWPID
-        | libc::CLONE_NEWNET
+        | child.network
         | libc::CLONE_NEWIPC
         | libc::CLONE_NEWUTS
         | libc::CLONE_VM

@@ -27,8 +27,10 @@ use super::{
     mount::{HOME, SANDBOX},
     namespace::{self, Identity, Namespaces, OwnerMaps},
     protocol::{Exec, Setup, Source, Workspace, WorkspaceMode},
+    weaken::{Layer, Weaken},
 };
 use crate::{
+    limits::Limits,
     transfer::{self, Origin, SyncOutcome},
     turn::Killed,
     wire::config::DriverConfig,
@@ -106,11 +108,13 @@ impl Sandbox {
         environment: BTreeMap<String, String>,
         gone: impl FnOnce() + Send + 'static,
     ) -> Result<Self, GatewayError> {
+        let weaken = Weaken::parse(&config.weaken).map_err(GatewayError::Refused)?;
         let mut prepared = prepare(host, config)?;
-        let cgroup = host.cgroups.create(id, &config.limits).map_err(GatewayError::io("make the sandbox's cgroup"))?;
+        let limits = if weaken.off(Layer::Limits) { Limits::unlimited() } else { config.limits };
+        let cgroup = host.cgroups.create(id, &limits).map_err(GatewayError::io("make the sandbox's cgroup"))?;
         prepared.setup.rlimits = !host.cgroups.works();
         let identity = if prepared.setup.apart { Identity::Apart } else { Identity::Own };
-        let (namespaces, socket) = namespace::spawn(identity)?;
+        let (namespaces, socket) = namespace::spawn(identity, &weaken)?;
         cgroup.add(namespaces.pid).map_err(GatewayError::io("move the sandbox into its cgroup"))?;
         let link = Link::new(socket, gone).map_err(GatewayError::io("watch the sandbox's socket"))?;
         let fds: Vec<BorrowedFd<'_>> = prepared.fds.iter().map(AsFd::as_fd).collect();

@@ -18,6 +18,8 @@ pub(crate) enum Layer {
     NoNewPrivileges,
     /// Limits.
     Limits,
+    /// The network namespace.
+    Network,
 }
 
 /// The layers that are left out.
@@ -46,6 +48,7 @@ fn layer(name: &str) -> Result<Layer, String> {
         "capabilities" => Layer::Capabilities,
         "no-new-privileges" => Layer::NoNewPrivileges,
         "limits" => Layer::Limits,
+        "network" => Layer::Network,
         other => return Err(format!("leave out the layer {other}: there is none of this name")),
     })
 }
