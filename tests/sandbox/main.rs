@@ -58,11 +58,13 @@ fn main() -> ExitCode {
 
 /// Runs this binary again as a user without privileges, from a place that he can read.
 fn as_ordinary_user(args: &[String]) -> bool {
-    let dir = tempfile::tempdir().unwrap();
+    // Not below /tmp, which a sandbox has its own of: so the two runs see the host from two places.
+    let dir = tempfile::tempdir_in("/mnt").unwrap();
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    std::os::unix::fs::chown(dir.path(), Some(USER), Some(USER)).unwrap();
     let copy = dir.path().join("sandbox");
     std::fs::copy("/proc/self/exe", &copy).unwrap();
     let mut command = Command::new(&copy);
-    command.args(args).arg(AS_USER).env_remove("TMPDIR").current_dir("/").uid(USER).gid(USER);
+    command.args(args).arg(AS_USER).env("TMPDIR", dir.path()).current_dir("/").uid(USER).gid(USER);
     command.status().unwrap().success()
 }

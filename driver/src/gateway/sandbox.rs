@@ -323,7 +323,7 @@ fn read_only(host: &Host, path: &Path) -> Result<PathBuf, GatewayError> {
     if real != path {
         return Err(refuse(&format!("it goes through a link; name {}", real.display())));
     }
-    let taken = ["/proc", "/sys", "/dev", "/run", "/sandbox", "/etc", "/boot"];
+    let taken = ["/proc", "/sys", "/dev", "/run", "/sandbox", "/etc", "/boot", "/var/tmp", "/var/run"];
     if real == Path::new("/") || taken.iter().any(|taken| real.starts_with(taken)) {
         return Err(refuse("a sandbox has its own there"));
     }
