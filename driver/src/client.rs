@@ -138,8 +138,12 @@ impl Client {
     /// # Errors
     /// `Spec` when the configuration cannot be sent, `Call` when the gateway refuses it.
     pub async fn create(&self, spec: &SandboxSpec) -> Result<SandboxInfo, TurnError> {
-        let config = spec.config.to_wire().map_err(|error| TurnError::Spec(format!("describe the sandbox: {error}")))?;
-        let template = api::SandboxTemplate { driver_config: Some(config), ..api::SandboxTemplate::default() };
+        let config = spec
+            .config
+            .to_wire()
+            .map_err(|error| TurnError::Spec(format!("describe the sandbox: {error}")))?;
+        let template =
+            api::SandboxTemplate { driver_config: Some(config), ..api::SandboxTemplate::default() };
         let request = api::CreateSandboxRequest {
             spec: Some(api::SandboxSpec {
                 environment: spec.environment.clone().into_iter().collect(),
@@ -276,9 +280,10 @@ fn info(step: Step, answer: api::SandboxResponse) -> Result<SandboxInfo, TurnErr
     let meta = sandbox.metadata.ok_or_else(blank)?;
     let status = sandbox.status.unwrap_or_default();
     let phase = status.phase();
-    let failure = status.conditions.into_iter().find_map(|condition| {
-        Some((TransportClass::parse(&condition.reason)?, condition.message))
-    });
+    let failure = status
+        .conditions
+        .into_iter()
+        .find_map(|condition| Some((TransportClass::parse(&condition.reason)?, condition.message)));
     Ok(SandboxInfo {
         id: meta.id,
         name: meta.name,

@@ -40,9 +40,17 @@ impl TransportClass {
     /// The class whose token this is.
     #[must_use]
     pub fn parse(token: &str) -> Option<Self> {
-        [Self::Gateway, Self::Sandbox, Self::Agent, Self::Provider, Self::Workspace, Self::Command, Self::Other]
-            .into_iter()
-            .find(|class| class.token() == token)
+        [
+            Self::Gateway,
+            Self::Sandbox,
+            Self::Agent,
+            Self::Provider,
+            Self::Workspace,
+            Self::Command,
+            Self::Other,
+        ]
+        .into_iter()
+        .find(|class| class.token() == token)
     }
 }
 

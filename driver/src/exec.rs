@@ -148,7 +148,8 @@ mod tests {
 
     #[test]
     fn a_signal_is_told_from_the_code_that_looks_like_it() {
-        let exit = |exit_code, signal, timed_out| ended(&api::ExecSandboxExit { exit_code, signal, timed_out });
+        let exit =
+            |exit_code, signal, timed_out| ended(&api::ExecSandboxExit { exit_code, signal, timed_out });
         assert_eq!(exit(137, 9, false), ExecEvent::Exit { exit: Exit::Signal(9), timed_out: false });
         assert_eq!(exit(137, 0, false), ExecEvent::Exit { exit: Exit::Code(137), timed_out: false });
         assert_eq!(exit(124, 9, true), ExecEvent::Exit { exit: Exit::Signal(9), timed_out: true });

@@ -150,7 +150,9 @@ pub async fn run(
     let name = spec.name.clone();
     let sandbox = Guard { client: client.clone(), name: Some(name) };
     let result = match until_over(client, spec, &cancel, sink).await {
-        Ok((exit, ended)) => sync_back(client, sandbox.name(), &cancel).await.map(|back| turn_end(exit, ended, back)),
+        Ok((exit, ended)) => {
+            sync_back(client, sandbox.name(), &cancel).await.map(|back| turn_end(exit, ended, back))
+        }
         Err(error) => Err(error),
     };
     let deleted = sandbox.delete().await;
@@ -186,7 +188,8 @@ async fn steps(
         within(Step::Relay, RELAY, put(client, &name, relay)).await?;
     }
     let clock = Clock::new(spec.timeout, spec.idle_timeout);
-    let command = ExecSpec { command: spec.command, workdir: spec.workdir, stdin: spec.stdin, ..ExecSpec::default() };
+    let command =
+        ExecSpec { command: spec.command, workdir: spec.workdir, stdin: spec.stdin, ..ExecSpec::default() };
     let running = client.exec(&name, command, Step::Exec).await?;
     follow(running, clock, sink).await
 }
@@ -299,7 +302,8 @@ fn relays_stay_out(spec: &TurnSpec) -> Result<(), TurnError> {
 
 /// Writes one file through the sandbox's own shell, so that it belongs to who reads it.
 async fn put(client: &Client, sandbox: &str, relay: &Relay) -> Result<(), TurnError> {
-    const SCRIPT: &str = "set -eu; umask 077; mkdir -p -- \"$(dirname -- \"$1\")\"; cat > \"$1\"; chmod \"$2\" \"$1\"";
+    const SCRIPT: &str =
+        "set -eu; umask 077; mkdir -p -- \"$(dirname -- \"$1\")\"; cat > \"$1\"; chmod \"$2\" \"$1\"";
     let mode = format!("{:o}", relay.mode & 0o777);
     let command = ["/bin/sh", "-c", SCRIPT, "relay", &relay.dest, &mode].map(str::to_owned).to_vec();
     let spec = ExecSpec {
@@ -343,7 +347,9 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let (Some(name), Ok(runtime)) = (self.name.take(), tokio::runtime::Handle::try_current()) else { return };
+        let (Some(name), Ok(runtime)) = (self.name.take(), tokio::runtime::Handle::try_current()) else {
+            return;
+        };
         let client = self.client.clone();
         runtime.spawn(async move {
             // Nobody is left to tell; a sandbox that stays is taken by the gateway's end.

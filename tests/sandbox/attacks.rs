@@ -96,7 +96,11 @@ fn network(lab: &Lab) {
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
     udp.set_nonblocking(true).unwrap();
-    let mut spec = attack(lab, &format!("{NETWORK}{}", r#"
+    let mut spec = attack(
+        lab,
+        &format!(
+            "{NETWORK}{}",
+            r#"
 for name, address in [("public", "1.1.1.1"), ("private", "10.0.0.1"), ("metadata", "169.254.169.254"), ("host", os.environ["HOST"])]:
     attempt(name, tcp(socket.AF_INET, address))
 attempt("public6", tcp(socket.AF_INET6, "2606:4700::1111"))
@@ -107,14 +111,20 @@ attempt("multicast", udp(socket.AF_INET, "224.0.0.1"))
 attempt("udp6", udp(socket.AF_INET6, "ff02::1"))
 attempt("names", lambda: socket.getaddrinfo("example.org", 80))
 print("udp-loopback", "sent" if udp(socket.AF_INET, "127.0.0.1")() is not None else "sent")
-"#));
+"#
+        ),
+    );
     spec.env.insert("PORT".to_owned(), tcp.local_addr().unwrap().port().to_string());
     spec.env.insert("UDP".to_owned(), udp.local_addr().unwrap().port().to_string());
     spec.env.insert("HOST".to_owned(), host_address());
     let mut results = results(lab, spec);
     // It was sent to the sandbox's own loopback, where nobody listens.
     results.remove("udp-loopback");
-    all_denied(&results, 14, &["ECONNREFUSED", "ENETUNREACH", "EACCES", "EPERM", "EADDRNOTAVAIL", "gaierror"]);
+    all_denied(
+        &results,
+        14,
+        &["ECONNREFUSED", "ENETUNREACH", "EACCES", "EPERM", "EADDRNOTAVAIL", "gaierror"],
+    );
     assert!(udp.recv(&mut [0; 8]).is_err(), "a datagram reached the host");
     tcp.set_nonblocking(true).unwrap();
     assert!(tcp.accept().is_err(), "a connection reached the host");
@@ -132,12 +142,18 @@ fn host_address() -> String {
 }
 
 fn sockets(lab: &Lab) {
-    let results = results(lab, attack(lab, r#"
+    let results = results(
+        lab,
+        attack(
+            lab,
+            r#"
 for name, family, kind, protocol in [("raw", 2, 3, 1), ("raw6", 10, 3, 58), ("inet-packet", 2, 10, 0), ("packet", 17, 3, 3),
         ("vsock", 40, 1, 0), ("bluetooth", 31, 3, 1), ("alg", 38, 5, 0), ("xdp", 44, 3, 0), ("can", 29, 3, 1), ("tipc", 30, 1, 0),
         ("netlink-audit", 16, 3, 9), ("netlink-diag", 16, 3, 4), ("netlink-generic", 16, 3, 16), ("netlink-uevent", 16, 3, 15), ("smc", 43, 1, 0)]:
     attempt(name, lambda: socket.socket(family, kind, protocol))
-"#));
+"#,
+        ),
+    );
     all_denied(&results, 15, &["EPERM"]);
 }
 
@@ -148,14 +164,17 @@ fn unix_sockets(lab: &Lab) {
     let hidden = UnixListener::bind_addr(&address).unwrap();
     let path = lab.dir().join("sock");
     let named = UnixListener::bind(&path).unwrap();
-    let mut spec = attack(lab, r#"
+    let mut spec = attack(
+        lab,
+        r#"
 def connect(address): return lambda: socket.socket(socket.AF_UNIX).connect(address)
 attempt("abstract", connect("\0" + os.environ["NAME"]))
 attempt("path", connect(os.environ["SOCK"]))
 attempt("gateway", connect(os.environ["GATEWAY"]))
 for path in ["/run/docker.sock", "/var/run/docker.sock", "/run/systemd/private", "/run/dbus/system_bus_socket"]:
     attempt(path, connect(path))
-"#);
+"#,
+    );
     spec.env.insert("NAME".to_owned(), name);
     spec.env.insert("SOCK".to_owned(), path.display().to_string());
     spec.env.insert("GATEWAY".to_owned(), lab.gateway().socket().display().to_string());
@@ -172,7 +191,13 @@ attempt("io_uring_setup", lambda: call(425, 1, buffer))
 "#;
 
 fn kernel(lab: &Lab) {
-    let results = results(lab, attack(lab, &format!("{KERNEL}{}", r#"
+    let results = results(
+        lab,
+        attack(
+            lab,
+            &format!(
+                "{KERNEL}{}",
+                r#"
 zero = ctypes.c_void_p(0)
 for name, number, args in [
     ("io_uring_enter", 426, (0, 0, 0, 0, 0)), ("io_uring_register", 427, (0, 0, 0, 0)),
@@ -186,7 +211,10 @@ for name, number, args in [
     ("open_by_handle_at", 304, (0, buffer, 0)), ("fanotify_init", 300, (0, 0)), ("quotactl", 179, (0, zero, 0, zero)), ("kcmp", 312, (1, 1, 0, 0, 0)),
 ]:
     attempt(name, lambda: call(number, *args))
-"#)));
+"#
+            ),
+        ),
+    );
     all_denied(&results, 31, &["EPERM"]);
 }
 
@@ -196,7 +224,13 @@ attempt("mount", lambda: call(165, b"none", b"/tmp/m", b"tmpfs", 0, 0))
 "#;
 
 fn namespaces(lab: &Lab) {
-    let results = results(lab, attack(lab, &format!("{MOUNT}{}", r#"
+    let results = results(
+        lab,
+        attack(
+            lab,
+            &format!(
+                "{MOUNT}{}",
+                r#"
 zero = ctypes.c_void_p(0)
 attempt("bind", lambda: call(165, b"/usr", b"/tmp/m", zero, 4096, 0))
 attempt("remount", lambda: call(165, zero, b"/", zero, 32, 0))
@@ -211,9 +245,15 @@ for name, flag in [("user", 0x10000000), ("mnt", 0x20000), ("pid", 0x20000000), 
     attempt("unshare-" + name, lambda: call(272, flag))
     attempt("clone-" + name, lambda: call(56, flag | 17, 0, 0, 0, 0))
 attempt("sethostname", lambda: call(170, b"evil", 4))
-"#)));
+"#
+            ),
+        ),
+    );
     all_denied(&results, 30, &["EPERM"]);
-    let clone3 = self::results(lab, attack(lab, "attempt('clone3', lambda: call(435, ctypes.create_string_buffer(88), 88))"));
+    let clone3 = self::results(
+        lab,
+        attack(lab, "attempt('clone3', lambda: call(435, ctypes.create_string_buffer(88), 88))"),
+    );
     all_denied(&clone3, 1, &["ENOSYS"]);
     assert_eq!(lab.fine("hostname; cat /proc/self/cgroup | cut -d: -f3 | sort -u"), "sandbox\n/\n");
 }
@@ -223,25 +263,43 @@ fn compat(lab: &Lab) {
     if !cfg!(target_arch = "x86_64") {
         return;
     }
-    let seen = lab.run(attack(lab, r#"
+    let seen = lab
+        .run(attack(
+            lab,
+            r#"
 import mmap
 code = mmap.mmap(-1, 4096, prot=7)
 code.write(b"\xb8\x14\x00\x00\x00\xcd\x80\xc3")
 ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))()
 print("survived")
-"#)).unwrap();
+"#,
+        ))
+        .unwrap();
     assert_eq!((seen.end.exit, seen.out.as_str()), (Exit::Signal(31), ""));
 }
 
 fn files(lab: &Lab) {
     let secret = lab.dir().join("secret");
     std::fs::write(&secret, "host").unwrap();
-    let script = format!("ls -A / | tr '\\n' ' '; cat {} ~root/.ssh/* /etc/shadow 2>/dev/null; ls /root /home /run /sys /var/lib /mnt /srv {} 2>/dev/null; true", secret.display(), lab.dir().display());
+    let script = format!(
+        "ls -A / | tr '\\n' ' '; cat {} ~root/.ssh/* /etc/shadow 2>/dev/null; ls /root /home /run /sys /var/lib /mnt /srv {} 2>/dev/null; true",
+        secret.display(),
+        lab.dir().display()
+    );
     let seen = lab.fine(&script);
     let mut top: Vec<&str> = seen.split_whitespace().collect();
-    top.retain(|name| !["bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "opt", "proc", "run", "sandbox", "sbin", "tmp", "usr", "var"].contains(name));
+    top.retain(|name| {
+        ![
+            "bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "opt", "proc", "run", "sandbox", "sbin",
+            "tmp", "usr", "var",
+        ]
+        .contains(name)
+    });
     assert!(top.is_empty() || top == ["/run:"], "{seen}");
-    assert_eq!(lab.fine("ls -A /run /tmp /sandbox/home /dev/shm").trim(), "/dev/shm:\n\n/run:\n\n/sandbox/home:\n\n/tmp:");
+    assert_eq!(
+        lab.fine("ls -A /run /tmp /sandbox/home /dev/shm").trim(),
+        "/dev/shm:\n\n/run:\n\n/sandbox/home:\n\n/tmp:"
+    );
     assert_eq!(lab.fine("cut -d: -f1 /etc/passwd").trim(), "sandbox\nnobody");
     let up = lab.fine("cat /sandbox/space/../../../../../../etc/hostname; ls /proc/1/root 2>&1 | head -1; ls /proc/1/cwd 2>&1 | head -1");
     assert!(up.starts_with("sandbox\n") && up.matches("denied").count() == 2, "{up}");
@@ -263,7 +321,10 @@ for name, what in [("chmod", lambda: os.chmod("/usr/bin/true", 0o777)), ("rename
 
 fn processes(lab: &Lab) {
     assert_eq!(lab.fine("ls /proc | grep -c '^[0-9]' >/dev/null; for p in /proc/[0-9]*; do cat $p/comm; done | sort | uniq | head -4 | tr '\\n' ' '").split_whitespace().filter(|n| !["sh", "cat", "sort", "uniq", "head", "tr", "crucible-sandbo", "exe", "grep"].contains(n)).count(), 0);
-    let script = format!("attempt('kill', lambda: os.kill({}, 9)); attempt('group', lambda: os.kill(-1, 0)); attempt('parent', lambda: os.kill(os.getppid(), 9))", std::process::id());
+    let script = format!(
+        "attempt('kill', lambda: os.kill({}, 9)); attempt('group', lambda: os.kill(-1, 0)); attempt('parent', lambda: os.kill(os.getppid(), 9))",
+        std::process::id()
+    );
     let results = results(lab, attack(lab, &script));
     assert_eq!(results["kill"], "ESRCH");
 }
@@ -281,21 +342,33 @@ for path in ["/proc/kcore", "/proc/kmsg", "/proc/keys", "/proc/kallsyms", "/proc
 for path in ["/proc/bus", "/proc/irq", "/proc/fs", "/proc/driver", "/proc/scsi"]:
     attempt("list " + path, lambda: "full" if os.listdir(path) else "empty")
 "#;
-    let script = script.replace("attempt(\"read \" + path", "attempt(\"read-\" + path").replace("attempt(\"list \" + path", "attempt(\"list-\" + path");
-    all_denied(&results(lab, attack(lab, &script)), 35, &["EROFS", "EACCES", "EPERM", "ENOENT", "empty", "EISDIR"]);
+    let script = script
+        .replace("attempt(\"read \" + path", "attempt(\"read-\" + path")
+        .replace("attempt(\"list \" + path", "attempt(\"list-\" + path");
+    all_denied(
+        &results(lab, attack(lab, &script)),
+        35,
+        &["EROFS", "EACCES", "EPERM", "ENOENT", "empty", "EISDIR"],
+    );
     let mounts = lab.fine("cat /proc/mounts");
     assert!(!mounts.contains("/host") && !mounts.contains(lab.dir().to_str().unwrap()), "{mounts}");
 }
 
 fn devices(lab: &Lab) {
-    assert_eq!(lab.fine("ls /dev | tr '\\n' ' '"), "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero ");
+    assert_eq!(
+        lab.fine("ls /dev | tr '\\n' ' '"),
+        "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero "
+    );
     let script = r#"
 for name, kind in [("char", 0o020000), ("block", 0o060000)]:
     for place in ["/tmp/", "/sandbox/space/", "/sandbox/home/", "/dev/shm/"]:
         attempt(name + place, lambda: os.mknod(place + name, kind | 0o666, os.makedev(1, 3)))
 "#;
     all_denied(&results(lab, attack(lab, script)), 8, &["EPERM", "EACCES"]);
-    assert_eq!(lab.fine("echo x > /dev/null; head -c 4 /dev/zero | wc -c; head -c 4 /dev/urandom | wc -c").trim(), "4\n4");
+    assert_eq!(
+        lab.fine("echo x > /dev/null; head -c 4 /dev/zero | wc -c; head -c 4 /dev/urandom | wc -c").trim(),
+        "4\n4"
+    );
 }
 
 fn privileges(lab: &Lab) {
@@ -303,8 +376,17 @@ fn privileges(lab: &Lab) {
     for line in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
         assert!(status.contains(&format!("{line}:\t0000000000000000")), "{status}");
     }
-    assert!(status.contains("NoNewPrivs:\t1") && status.contains("Seccomp:\t2") && status.contains("Uid:\t1000\t1000\t1000\t1000"), "{status}");
-    let results = results(lab, attack(lab, r#"
+    assert!(
+        status.contains("NoNewPrivs:\t1")
+            && status.contains("Seccomp:\t2")
+            && status.contains("Uid:\t1000\t1000\t1000\t1000"),
+        "{status}"
+    );
+    let results = results(
+        lab,
+        attack(
+            lab,
+            r#"
 import resource
 attempt("core", lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)))
 attempt("core-raise", lambda: resource.setrlimit(resource.RLIMIT_CORE, (1 << 30, 1 << 30)))
@@ -313,9 +395,14 @@ attempt("setgid", lambda: os.setgid(0))
 attempt("setgroups", lambda: os.setgroups([0]))
 attempt("chown", lambda: (open("/tmp/f", "w").close(), os.chown("/tmp/f", 0, 0)))
 attempt("nice", lambda: os.nice(-5))
-"#));
+"#,
+        ),
+    );
     all_denied(&results, 7, &["EPERM", "EINVAL", "ValueError"]);
-    assert_eq!(lab.fine("cp /usr/bin/id /tmp/id; chmod 4755 /tmp/id; /tmp/id -u; ulimit -c").trim(), "1000\n0");
+    assert_eq!(
+        lab.fine("cp /usr/bin/id /tmp/id; chmod 4755 /tmp/id; /tmp/id -u; ulimit -c").trim(),
+        "1000\n0"
+    );
     assert_eq!(lab.fine("findmnt -no OPTIONS /usr | grep -c nosuid; grep -vcE 'nosuid|^[^ ]+ /dev/[a-z]+ ' /proc/mounts || true").lines().next(), Some("1"));
 }
 
@@ -329,12 +416,18 @@ fn descriptors(lab: &Lab) {
 }
 
 fn first_process(lab: &Lab) {
-    let results = results(lab, attack(lab, r#"
+    let results = results(
+        lab,
+        attack(
+            lab,
+            r#"
 attempt("kill", lambda: os.kill(1, 9) or "sent")
 attempt("stop", lambda: os.kill(1, 19) or "sent")
 for name in ["mem", "environ", "maps", "exe", "cwd", "root", "fd", "ns"]:
     attempt(name, lambda: (os.readlink if name in ("exe", "cwd", "root") else os.listdir if name in ("fd", "ns") else lambda p: open(p).read())("/proc/1/" + name))
-"#));
+"#,
+        ),
+    );
     assert_eq!(results.len(), 10, "the sandbox survived the signals");
     for name in ["mem", "environ", "maps", "exe", "cwd", "root", "fd"] {
         assert!(["EACCES", "EPERM"].contains(&results[name].as_str()), "{name} {}", results[name]);
@@ -436,7 +529,8 @@ mod without {
     }
 
     pub(super) fn no_new_privileges(lab: &Lab) {
-        let seen = lab.run(weakened(lab.spec("grep NoNewPrivs /proc/self/status"), &["no-new-privileges"])).unwrap();
+        let seen =
+            lab.run(weakened(lab.spec("grep NoNewPrivs /proc/self/status"), &["no-new-privileges"])).unwrap();
         assert_eq!(seen.out, "NoNewPrivs:\t0\n");
     }
 

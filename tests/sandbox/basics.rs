@@ -45,7 +45,11 @@ fn input(lab: &Lab) {
     spec.stdin = b"given".to_vec();
     spec.env.insert("NAME".to_owned(), "two words".to_owned());
     let seen = lab.run(spec).unwrap();
-    assert_eq!(seen.out, "given\ntwo words\n/sandbox/space\nsandbox\n/sandbox/home\nhome\nspace\n", "{}", seen.err);
+    assert_eq!(
+        seen.out, "given\ntwo words\n/sandbox/space\nsandbox\n/sandbox/home\nhome\nspace\n",
+        "{}",
+        seen.err
+    );
     let mut spec = lab.spec("pwd");
     spec.workdir = Some("/tmp".to_owned());
     assert_eq!(lab.run(spec).unwrap().out, "/tmp\n");
@@ -105,7 +109,11 @@ fn cancelled(lab: &Lab) {
 
 fn relays(lab: &Lab) {
     let mut spec = lab.spec("cat ~/.conf/key; stat -c %a ~/.conf/key");
-    spec.relays.push(Relay { dest: "/sandbox/home/.conf/key".to_owned(), content: b"secret\n".to_vec(), mode: 0o640 });
+    spec.relays.push(Relay {
+        dest: "/sandbox/home/.conf/key".to_owned(),
+        content: b"secret\n".to_vec(),
+        mode: 0o640,
+    });
     assert_eq!(lab.run(spec).unwrap().out, "secret\n640\n");
     let mut spec = lab.spec("true");
     spec.relays.push(Relay { dest: "/usr/lib/key".to_owned(), content: Vec::new(), mode: 0o600 });
@@ -118,7 +126,11 @@ fn read_only_paths(lab: &Lab) {
     let tool = tools.join("tool");
     std::fs::write(&tool, "#!/bin/sh\necho works\n").unwrap();
     std::fs::set_permissions(&tool, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let mut spec = lab.spec(&format!("{0}; echo x >> {0}; rm {0}; echo y > {1}/new; true", tool.display(), tools.display()));
+    let mut spec = lab.spec(&format!(
+        "{0}; echo x >> {0}; rm {0}; echo y > {1}/new; true",
+        tool.display(),
+        tools.display()
+    ));
     spec.read_only_paths.push(tools.clone());
     let seen = lab.run(spec).unwrap();
     assert_eq!(seen.out, "works\n", "{}", seen.err);
@@ -132,7 +144,9 @@ fn read_only_paths(lab: &Lab) {
 
 fn layers(lab: &Lab) {
     let layers = lab.gateway().layers().join("\n");
-    for layer in ["namespaces", "view", "no_new_privs", "landlock: in force", "seccomp", "capabilities", "limits"] {
+    for layer in
+        ["namespaces", "view", "no_new_privs", "landlock: in force", "seccomp", "capabilities", "limits"]
+    {
         assert!(layers.contains(layer), "{layer} in {layers}");
     }
 }

@@ -46,7 +46,8 @@ fn fork_bomb(lab: &Lab) {
 }
 
 fn disk(lab: &Lab) {
-    let mut spec = lab.spec("head -c 20000000 /dev/zero > big; echo $?; rm -f nothing; head -c 30000000 /dev/zero >> big");
+    let mut spec = lab
+        .spec("head -c 20000000 /dev/zero > big; echo $?; rm -f nothing; head -c 30000000 /dev/zero >> big");
     spec.limits.disk = 8 << 20;
     let seen = lab.run(spec).unwrap();
     assert!(seen.err.contains("No space left"), "{seen:?}");
@@ -90,7 +91,8 @@ fn runs(mark: &str) -> bool {
 /// The engine of the test that kills it: runs one turn that never ends.
 pub(crate) fn victim(dir: &str, mark: &str) {
     let space = Path::new(dir).join("space");
-    let gateway = driver::Gateway::embedded(driver::GatewayConfig { state_dir: Path::new(dir).join("state") }).unwrap();
+    let gateway =
+        driver::Gateway::embedded(driver::GatewayConfig { state_dir: Path::new(dir).join("state") }).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let client = driver::Client::unix(gateway.socket()).await.unwrap();
@@ -126,7 +128,8 @@ fn killed_engine(lab: &Lab) {
         std::thread::yield_now();
     }
     assert!(!dir.join("space/partial").exists());
-    let left = |what: &str| Command::new("find").args(["/sys/fs/cgroup", "-name", what]).output().unwrap().stdout;
+    let left =
+        |what: &str| Command::new("find").args(["/sys/fs/cgroup", "-name", what]).output().unwrap().stdout;
     let cgroups = format!("{}*", std::fs::read_to_string(dir.join("state/gateway/mark")).unwrap());
     assert_eq!(!left(&cgroups).is_empty(), root(), "the test has nothing to sweep");
     let again = driver::Gateway::embedded(driver::GatewayConfig { state_dir: dir.join("state") }).unwrap();

@@ -98,7 +98,11 @@ impl Lab {
         self.run_until(spec, CancellationToken::new())
     }
 
-    pub(crate) fn run_until(&self, spec: TurnSpec, cancel: CancellationToken) -> Result<Seen, driver::TurnError> {
+    pub(crate) fn run_until(
+        &self,
+        spec: TurnSpec,
+        cancel: CancellationToken,
+    ) -> Result<Seen, driver::TurnError> {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let end = self.block_on(async {
             let client = Client::unix(self.gateway().socket()).await?;

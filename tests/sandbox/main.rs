@@ -2,7 +2,13 @@
 //!
 //! `cargo test -p tests --test sandbox [NAME...]` runs the tests whose names contain one of the words. As root every
 //! test runs twice, the second time as an ordinary user.
-#![allow(clippy::print_stdout, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic
+)]
 #![allow(clippy::disallowed_methods, reason = "this drives the tests; the bans are for what is shipped")]
 
 mod attacks;
@@ -37,8 +43,10 @@ fn main() -> ExitCode {
     }
     let words: Vec<&String> = args.iter().filter(|arg| !arg.starts_with("--")).collect();
     let tests: Vec<Test> = [basics::TESTS, workspace::TESTS, attacks::TESTS, hostile::TESTS].concat();
-    let chosen: Vec<Test> =
-        tests.into_iter().filter(|(name, _)| words.is_empty() || words.iter().any(|word| name.contains(*word))).collect();
+    let chosen: Vec<Test> = tests
+        .into_iter()
+        .filter(|(name, _)| words.is_empty() || words.iter().any(|word| name.contains(*word)))
+        .collect();
     if args.iter().any(|arg| arg == "--list") {
         chosen.iter().for_each(|(name, _)| println!("{name}: test"));
         return ExitCode::SUCCESS;

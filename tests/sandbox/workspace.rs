@@ -46,11 +46,20 @@ fn changes(lab: &Lab) {
     lab.write("dir/stays", "x");
     let seen = lab.sh("echo new >> edit; rm gone dir/gone; mkdir -p a/b/empty; echo y > a/b/f; : > nothing");
     let expected = [
-        "Written a", "Written a/b", "Written a/b/empty", "Written a/b/f", "Deleted dir/gone", "Written edit", "Deleted gone",
+        "Written a",
+        "Written a/b",
+        "Written a/b/empty",
+        "Written a/b/f",
+        "Deleted dir/gone",
+        "Written edit",
+        "Deleted gone",
         "Written nothing",
     ];
     assert_eq!(seen.changed(), expected);
-    assert_eq!((lab.read("edit").as_str(), lab.read("a/b/f").as_str(), lab.read("nothing").as_str()), ("old\nnew\n", "y\n", ""));
+    assert_eq!(
+        (lab.read("edit").as_str(), lab.read("a/b/f").as_str(), lab.read("nothing").as_str()),
+        ("old\nnew\n", "y\n", "")
+    );
     assert!(lab.exists("a/b/empty") && lab.exists("dir/stays"));
     assert!(!lab.exists("gone") && !lab.exists("dir/gone"));
     assert!(seen.end.dropped.is_empty());
@@ -59,7 +68,8 @@ fn changes(lab: &Lab) {
 fn untouched(lab: &Lab) {
     lab.write("same", "content");
     let before = lab.space().join("same").metadata().unwrap();
-    let seen = lab.sh("exec 3<>same; chmod 600 same; chmod $(stat -c %a /proc/self/fd/3 >/dev/null; echo 644) same");
+    let seen =
+        lab.sh("exec 3<>same; chmod 600 same; chmod $(stat -c %a /proc/self/fd/3 >/dev/null; echo 644) same");
     assert_eq!(seen.changed(), [""; 0]);
     let after = lab.space().join("same").metadata().unwrap();
     assert_eq!((before.ino(), before.mtime_nsec()), (after.ino(), after.mtime_nsec()));
@@ -85,14 +95,19 @@ fn swapped(lab: &Lab) {
     lab.write("dir/in", "x");
     symlink("dir", lab.space().join("link")).unwrap();
     lab.fine("rm -r file dir link; mkdir -p file link; echo 1 > file/a; echo 2 > dir; echo 3 > link/b");
-    assert_eq!((lab.read("file/a").as_str(), lab.read("dir").as_str(), lab.read("link/b").as_str()), ("1\n", "2\n", "3\n"));
+    assert_eq!(
+        (lab.read("file/a").as_str(), lab.read("dir").as_str(), lab.read("link/b").as_str()),
+        ("1\n", "2\n", "3\n")
+    );
     assert!(lab.space().join("link").symlink_metadata().unwrap().is_dir());
 }
 
 fn modes(lab: &Lab) {
     lab.write("x", "x");
     lab.write("d/in", "x");
-    lab.fine("chmod 751 x; chmod 700 d; cp /bin/true s; chmod 4755 s; mkdir -m 2755 g; mkdir -m 555 r; touch x");
+    lab.fine(
+        "chmod 751 x; chmod 700 d; cp /bin/true s; chmod 4755 s; mkdir -m 2755 g; mkdir -m 555 r; touch x",
+    );
     let mode = |path: &str| lab.space().join(path).metadata().unwrap().permissions().mode() & 0o7777;
     assert_eq!(["x", "d", "s", "g", "r"].map(mode), [0o751, 0o700, 0o755, 0o755, 0o555]);
 }
@@ -123,7 +138,8 @@ fn dropped(lab: &Lab) {
 }
 
 fn odd_names(lab: &Lab) {
-    let names: [&[u8]; 7] = [b"a b", b"new\nline", b"\xff\xfe", b"-rf", b"quote\"'", b"comma,colon:", b"back\\slash"];
+    let names: [&[u8]; 7] =
+        [b"a b", b"new\nline", b"\xff\xfe", b"-rf", b"quote\"'", b"comma,colon:", b"back\\slash"];
     let script = r#"
 import os
 for name in [b"a b", b"new\nline", b"\xff\xfe", b"-rf", b"quote\"'", b"comma,colon:", b"back\\slash", b"x" * 255]:
@@ -141,7 +157,10 @@ fn sparse(lab: &Lab) {
     let hole = lab.space().join("hole").metadata().unwrap();
     assert_eq!(hole.len(), (10 << 30) + 3);
     assert!(hole.blocks() * 512 < 1 << 20, "{} blocks", hole.blocks());
-    let sum = Command::new("sha256sum").stdin(std::fs::File::open(lab.space().join("big")).unwrap()).output().unwrap();
+    let sum = Command::new("sha256sum")
+        .stdin(std::fs::File::open(lab.space().join("big")).unwrap())
+        .output()
+        .unwrap();
     assert_eq!(lab.read("sum").as_bytes(), sum.stdout);
 }
 
@@ -200,7 +219,10 @@ fn all_or_nothing(lab: &Lab) {
         turn::run(&client, spec, CancellationToken::new(), &mut sink).await
     });
     assert_eq!(result.unwrap_err().class(), TransportClass::Workspace);
-    assert_eq!((lab.read("a").as_str(), lab.read("d/x").as_str(), lab.read("moved/in").as_str()), ("before", "before", "before"));
+    assert_eq!(
+        (lab.read("a").as_str(), lab.read("d/x").as_str(), lab.read("moved/in").as_str()),
+        ("before", "before", "before")
+    );
     assert!(!lab.exists("new"));
 }
 
@@ -213,7 +235,8 @@ fn repository(lab: &Lab) {
         let mut command = Command::new("git");
         command.arg("--git-dir").arg(&git).arg("--work-tree").arg(lab.space()).args(args);
         let home = [("HOME", "/nonexistent"), ("GIT_CONFIG_NOSYSTEM", "1")];
-        let name = ["GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"].map(|n| (n, "x"));
+        let name = ["GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"]
+            .map(|n| (n, "x"));
         assert!(command.envs(home).envs(name).output().unwrap().status.success(), "{args:?}");
     };
     run(&["init", "-q", "-b", "main"]);
@@ -229,7 +252,10 @@ fn repository(lab: &Lab) {
     assert_eq!(seen.out, "1\n2\n", "{}", seen.err);
     assert_eq!((seen.changed(), seen.dropped()), (vec!["Written g".to_owned()], vec![]));
     assert_eq!(lab.read(".git/HEAD"), "upstream");
-    assert!(!git.join("COMMIT_EDITMSG").exists() || std::fs::read(git.join("COMMIT_EDITMSG")).unwrap() == b"one\n");
+    assert!(
+        !git.join("COMMIT_EDITMSG").exists()
+            || std::fs::read(git.join("COMMIT_EDITMSG")).unwrap() == b"one\n"
+    );
 }
 
 /// What builds and moves most. Of these only `git mv` of a whole directory of the host fails, for it does not fall back
@@ -242,9 +268,15 @@ fn tools(lab: &Lab) {
          python3 -c 'import shutil; shutil.move(\"src\", \"again\")'; mv again last; cat last/b/c.txt",
     );
     assert_eq!(seen.end.exit, Exit::Code(0), "{}", seen.err);
-    assert_eq!((lab.read("last/b/c.txt").as_str(), lab.read("a.txt").as_str(), lab.exists("src")), ("c", "a", false));
+    assert_eq!(
+        (lab.read("last/b/c.txt").as_str(), lab.read("a.txt").as_str(), lab.exists("src")),
+        ("c", "a", false)
+    );
     if std::path::Path::new("/usr/bin/npm").exists() {
-        lab.write("package.json", "{\"name\":\"x\",\"version\":\"1.0.0\",\"dependencies\":{\"dep\":\"file:./dep\"}}");
+        lab.write(
+            "package.json",
+            "{\"name\":\"x\",\"version\":\"1.0.0\",\"dependencies\":{\"dep\":\"file:./dep\"}}",
+        );
         lab.write("dep/package.json", "{\"name\":\"dep\",\"version\":\"1.0.0\"}");
         let seen = lab.sh("npm install --offline --no-audit --no-fund 2>&1; ls node_modules");
         assert!(seen.out.contains("dep"), "{}\n{}", seen.out, seen.err);

@@ -54,7 +54,8 @@ impl Cgroups {
     fn find(own: &str, mounts: &str, mark: &str) -> Self {
         let mark = mark.to_owned();
         let mounted: Vec<Mounted> = mounts.lines().filter_map(mounted).collect();
-        let one: Vec<_> = CONTROLLERS.into_iter().filter_map(|c| Some((c, one_parent(c, own, &mounted)?))).collect();
+        let one: Vec<_> =
+            CONTROLLERS.into_iter().filter_map(|c| Some((c, one_parent(c, own, &mounted)?))).collect();
         if one.iter().any(|(controller, _)| *controller == "memory") {
             let usable = one.iter().all(|(_, parent)| try_child(parent, &mark).is_ok());
             let parents = match usable {
@@ -147,7 +148,10 @@ impl Cgroup {
     /// The limits that were hit, by name.
     pub(crate) fn hits(&self) -> Vec<&'static str> {
         let counted = |file: &str, key: &str| {
-            self.dirs.iter().filter_map(|dir| fs::read_to_string(dir.join(file)).ok()).any(|text| counter(&text, key) > 0)
+            self.dirs
+                .iter()
+                .filter_map(|dir| fs::read_to_string(dir.join(file)).ok())
+                .any(|text| counter(&text, key) > 0)
         };
         let mut hits = Vec::new();
         if counted("memory.events", "oom_kill") || counted("memory.oom_control", "oom_kill") {
@@ -185,7 +189,9 @@ fn quota(limits: &Limits) -> Option<u64> {
 /// A file that some kernels lack.
 fn optional(result: io::Result<()>) -> io::Result<()> {
     match result {
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => Ok(()),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {
+            Ok(())
+        }
         other => other,
     }
 }
@@ -282,7 +288,8 @@ mod tests {
         let mut cgroup = cgroups.create("a", &limits()).unwrap();
         cgroup.add(42).unwrap();
         let dir = tree.path().join("m-a");
-        let written = ["memory.max", "memory.swap.max", "pids.max", "cpu.max", "cgroup.procs"].map(|f| read(&dir.join(f)));
+        let written = ["memory.max", "memory.swap.max", "pids.max", "cpu.max", "cgroup.procs"]
+            .map(|f| read(&dir.join(f)));
         assert_eq!(written, ["1048576", "0", "7", "150000 100000", "42"]);
         fs::write(dir.join("memory.events"), "low 0\noom 3\noom_kill 2\n").unwrap();
         fs::write(dir.join("pids.events"), "max 0\n").unwrap();

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus,
-    Scope, path_beneath_rules,
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    RulesetStatus, Scope, path_beneath_rules,
 };
 use nix::sys::resource::{Resource, setrlimit};
 
@@ -76,7 +76,8 @@ fn landlock(writable: &[PathBuf], readable: &[PathBuf]) -> Result<String, Failur
     let device: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
     let look: BitFlags<AccessFs> = AccessFs::ReadDir.into();
     let files = AccessFs::ReadFile | AccessFs::ReadDir;
-    let existing = |paths: &[&str]| paths.iter().map(PathBuf::from).filter(|path| path.exists()).collect::<Vec<_>>();
+    let existing =
+        |paths: &[&str]| paths.iter().map(PathBuf::from).filter(|path| path.exists()).collect::<Vec<_>>();
     let result = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(all)

@@ -76,7 +76,9 @@ pub(crate) fn main() -> ExitCode {
 fn run(socket: &mut UnixStream) -> Result<(), Failure> {
     nix::fcntl::fcntl(socket.as_fd(), nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC))
         .step("keep the socket from commands")?;
-    let Some((ToInit::Setup(setup), fds)) = protocol::receive(socket).step("read the setup")? else { return Ok(()) };
+    let Some((ToInit::Setup(setup), fds)) = protocol::receive(socket).step("read the setup")? else {
+        return Ok(());
+    };
     let signals = take_signals()?;
     let (layers, workspace, changes) = become_sandbox(&setup, fds)?;
     let fds: Vec<BorrowedFd<'_>> = changes.iter().map(AsFd::as_fd).collect();
@@ -90,7 +92,8 @@ fn take_signals() -> Result<SignalFd, Failure> {
     let mut child = SigSet::empty();
     child.add(Signal::SIGCHLD);
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&child), None).step("set the signal mask")?;
-    SignalFd::with_flags(&child, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).step("watch for ended children")
+    SignalFd::with_flags(&child, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+        .step("watch for ended children")
 }
 
 type Ready = (Vec<String>, WorkspaceMode, Option<OwnedFd>);
@@ -124,7 +127,8 @@ fn become_agent(apart: bool) -> Result<(), Failure> {
     setresgid(gid, gid, gid).step("become the agent's group")?;
     setresuid(uid, uid, uid).step("become the agent's user")?;
     sys::prctl(libc::PR_SET_DUMPABLE, 0, 0).step("hide from the agent")?;
-    let kill = libc::c_ulong::try_from(libc::SIGKILL).map_err(|_| Failure::new("name a signal", "out of range"))?;
+    let kill =
+        libc::c_ulong::try_from(libc::SIGKILL).map_err(|_| Failure::new("name a signal", "out of range"))?;
     sys::prctl(libc::PR_SET_PDEATHSIG, kill, 0).step("die with the gateway")
 }
 
@@ -151,7 +155,9 @@ impl Commands {
                 self.reap(socket)?;
             }
             if from_gateway {
-                let Some((message, fds)) = protocol::receive(socket).step("read a message")? else { return Ok(()) };
+                let Some((message, fds)) = protocol::receive(socket).step("read a message")? else {
+                    return Ok(());
+                };
                 self.answer(socket, message, fds)?;
             }
         }
@@ -203,7 +209,11 @@ impl Commands {
         loop {
             let (pid, code, signal) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
                 Ok(WaitStatus::Exited(pid, code)) => (pid, code, 0),
-                Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, 128 + signal as c_int, signal as c_int),
+                Ok(WaitStatus::Signaled(pid, signal, _)) => {
+                    #[expect(clippy::as_conversions, reason = "a signal is its number")]
+                    let number = signal as c_int;
+                    (pid, 128 + number, number)
+                }
                 Ok(WaitStatus::StillAlive) | Err(nix::Error::ECHILD) => return Ok(()),
                 Ok(_) | Err(nix::Error::EINTR) => continue,
                 Err(error) => return Err(Failure::new("reap children", error.to_string())),
@@ -271,7 +281,9 @@ fn alive() -> io::Result<Vec<(u32, String)>> {
             continue;
         }
         let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        let Some((name, state)) = stat.split_once('(').and_then(|(_, rest)| rest.rsplit_once(") ")) else { continue };
+        let Some((name, state)) = stat.split_once('(').and_then(|(_, rest)| rest.rsplit_once(") ")) else {
+            continue;
+        };
         if !state.starts_with('Z') {
             processes.push((pid, name.to_owned()));
         }

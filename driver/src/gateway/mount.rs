@@ -42,11 +42,30 @@ const SYSTEM: [&str; 8] = ["usr", "opt", "bin", "sbin", "lib", "lib32", "lib64",
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 /// What of `/proc` tells of the host or reaches into it.
 const PROC_FILES: [&str; 21] = [
-    "cmdline", "config.gz", "diskstats", "iomem", "ioports", "kallsyms", "kcore", "key-users", "keys", "kmsg",
-    "kpagecgroup", "kpagecount", "kpageflags", "latency_stats", "modules", "pagetypeinfo", "partitions", "slabinfo",
-    "sysrq-trigger", "timer_list", "vmallocinfo",
+    "cmdline",
+    "config.gz",
+    "diskstats",
+    "iomem",
+    "ioports",
+    "kallsyms",
+    "kcore",
+    "key-users",
+    "keys",
+    "kmsg",
+    "kpagecgroup",
+    "kpagecount",
+    "kpageflags",
+    "latency_stats",
+    "modules",
+    "pagetypeinfo",
+    "partitions",
+    "slabinfo",
+    "sysrq-trigger",
+    "timer_list",
+    "vmallocinfo",
 ];
-const PROC_DIRECTORIES: [&str; 9] = ["acpi", "asound", "bus", "driver", "dynamic_debug", "fs", "irq", "scsi", "tty"];
+const PROC_DIRECTORIES: [&str; 9] =
+    ["acpi", "asound", "bus", "driver", "dynamic_debug", "fs", "irq", "scsi", "tty"];
 
 /// The host's mounts that the view needs, held before the identity changes and the host disappears.
 pub(crate) struct Sources {
@@ -60,13 +79,18 @@ impl Sources {
     pub(crate) fn open(setup: &Setup, passed: Vec<OwnedFd>) -> Result<Self, Failure> {
         let mut passed = passed.into_iter();
         let mut take = |source: &Source, recursive| match source.passed {
-            true => passed.next().ok_or_else(|| Failure::new("take a mount from the gateway", "it was not sent")),
+            true => {
+                passed.next().ok_or_else(|| Failure::new("take a mount from the gateway", "it was not sent"))
+            }
             false => tree(&source.path, recursive),
         };
         let workspace = setup.workspace.as_ref();
         Ok(Self {
             workspace: workspace.map(|workspace| take(&workspace.source, false)).transpose()?,
-            repository: workspace.and_then(|w| w.repository.as_ref()).map(|source| take(source, false)).transpose()?,
+            repository: workspace
+                .and_then(|w| w.repository.as_ref())
+                .map(|source| take(source, false))
+                .transpose()?,
             read_only: setup
                 .read_only
                 .iter()
@@ -132,7 +156,8 @@ fn tree(path: &Path, recursive: bool) -> Result<OwnedFd, Failure> {
 
 fn tmpfs(at: &Path, options: &str) -> Result<(), Failure> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    mount(Some("tmpfs"), at, Some("tmpfs"), flags, Some(options)).step(format!("mount a tmpfs at {}", at.display()))
+    mount(Some("tmpfs"), at, Some("tmpfs"), flags, Some(options))
+        .step(format!("mount a tmpfs at {}", at.display()))
 }
 
 pub(crate) fn directory(at: &Path, mode: u32) -> Result<(), Failure> {
@@ -198,8 +223,9 @@ fn devices(root: &Path) -> Result<(), Failure> {
 fn process_files(root: &Path) -> Result<(), Failure> {
     let proc = root.join("proc");
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | MsFlags::MS_RDONLY;
-    mount(Some("proc"), &proc, Some("proc"), flags, None::<&str>)
-        .step("mount a fresh /proc (in a container it must have an unmasked /proc of its own: run it --privileged)")?;
+    mount(Some("proc"), &proc, Some("proc"), flags, None::<&str>).step(
+        "mount a fresh /proc (in a container it must have an unmasked /proc of its own: run it --privileged)",
+    )?;
     for name in PROC_FILES {
         let inside = proc.join(name);
         if fs::symlink_metadata(&inside).is_ok() {
@@ -221,7 +247,9 @@ fn process_files(root: &Path) -> Result<(), Failure> {
 fn scratch(root: &Path, size: u64) -> Result<(), Failure> {
     let at = root.join("sandbox");
     tmpfs(&at, &format!("mode=0755,size={size},nr_inodes=1m"))?;
-    for (name, mode, inside) in [("tmp", 0o1777, "tmp"), ("shm", 0o1777, "dev/shm"), ("view", 0o755, "sandbox")] {
+    for (name, mode, inside) in
+        [("tmp", 0o1777, "tmp"), ("shm", 0o1777, "dev/shm"), ("view", 0o755, "sandbox")]
+    {
         let part = at.join(name);
         directory(&part, 0o755)?;
         fs::set_permissions(&part, fs::Permissions::from_mode(mode)).step(format!("open /{inside}"))?;
@@ -262,7 +290,8 @@ impl Stage {
         let upper = self.layer("work", mode.bits())?;
         if workspace.has_git && repository.is_none() {
             let device = makedev(0, 0);
-            mknod(&upper.join(".git"), SFlag::S_IFCHR, Mode::empty(), device).step("hide the workspace's .git")?;
+            mknod(&upper.join(".git"), SFlag::S_IFCHR, Mode::empty(), device)
+                .step("hide the workspace's .git")?;
         }
         let changes = open(&upper, OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty());
         let changes = changes.step("open the workspace's upper directory")?;
@@ -331,7 +360,8 @@ fn extra(root: &Path, paths: Vec<(PathBuf, OwnedFd)>, weaken: &Weaken) -> Result
             continue;
         }
         let inside = root.join(path.strip_prefix("/").unwrap_or(&path));
-        let is_dir = fs::metadata(format!("/proc/self/fd/{}", tree.as_raw_fd())).is_ok_and(|meta| meta.is_dir());
+        let is_dir =
+            fs::metadata(format!("/proc/self/fd/{}", tree.as_raw_fd())).is_ok_and(|meta| meta.is_dir());
         let parent = if is_dir { Some(inside.as_path()) } else { inside.parent() };
         if let Some(parent) = parent {
             let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(parent);

@@ -112,7 +112,8 @@ pub(crate) fn spawn(identity: Identity, weaken: &Weaken) -> Result<(Namespaces, 
         return Err(GatewayError::io("start this binary again as a sandbox's first process")(error));
     }
     let (uid, gid) = identity.ids();
-    map_users(pid, INSIDE_ID, (uid, gid)).map_err(GatewayError::io("map the user of a new user namespace"))?;
+    map_users(pid, INSIDE_ID, (uid, gid))
+        .map_err(GatewayError::io("map the user of a new user namespace"))?;
     Ok((namespaces, ours))
 }
 

@@ -151,16 +151,24 @@ pub(crate) fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
 }
 
 /// Sends the first bytes of a frame together with descriptors; answers how many bytes went.
-pub(crate) fn send_with_fds(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
+pub(crate) fn send_with_fds(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    fds: &[BorrowedFd<'_>],
+) -> io::Result<usize> {
     let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
     let rights = [ControlMessage::ScmRights(&raw)];
     let control: &[ControlMessage<'_>] = if raw.is_empty() { &[] } else { &rights };
-    let sent = sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(bytes)], control, MsgFlags::MSG_NOSIGNAL, None)?;
+    let sent =
+        sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(bytes)], control, MsgFlags::MSG_NOSIGNAL, None)?;
     Ok(sent)
 }
 
 /// Receives some bytes and the descriptors beside them; zero bytes is the peer's end.
-pub(crate) fn receive_with_fds(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+pub(crate) fn receive_with_fds(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut control = nix::cmsg_space!([RawFd; MOST_FDS]);
     let mut slices = [IoSliceMut::new(bytes)];
     let flags = MsgFlags::MSG_CMSG_CLOEXEC;
@@ -190,7 +198,11 @@ pub(crate) fn decode<T: DeserializeOwned>(body: &[u8]) -> io::Result<T> {
 }
 
 /// Sends a message on a blocking socket.
-pub(crate) fn send(socket: &mut UnixStream, message: &impl Serialize, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+pub(crate) fn send(
+    socket: &mut UnixStream,
+    message: &impl Serialize,
+    fds: &[BorrowedFd<'_>],
+) -> io::Result<()> {
     use std::os::fd::AsFd;
     let frame = encode(message)?;
     let sent = send_with_fds(socket.as_fd(), &frame, fds)?;

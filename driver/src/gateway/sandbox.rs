@@ -111,7 +111,8 @@ impl Sandbox {
         let weaken = Weaken::parse(&config.weaken).map_err(GatewayError::Refused)?;
         let mut prepared = prepare(host, config)?;
         let limits = if weaken.off(Layer::Limits) { Limits::unlimited() } else { config.limits };
-        let cgroup = host.cgroups.create(id, &limits).map_err(GatewayError::io("make the sandbox's cgroup"))?;
+        let cgroup =
+            host.cgroups.create(id, &limits).map_err(GatewayError::io("make the sandbox's cgroup"))?;
         prepared.setup.rlimits = !host.cgroups.works();
         let identity = if prepared.setup.apart { Identity::Apart } else { Identity::Own };
         let (namespaces, socket) = namespace::spawn(identity, &weaken)?;
@@ -119,7 +120,8 @@ impl Sandbox {
         let link = Link::new(socket, gone).map_err(GatewayError::io("watch the sandbox's socket"))?;
         let fds: Vec<BorrowedFd<'_>> = prepared.fds.iter().map(AsFd::as_fd).collect();
         let ready = timeout(SETUP, link.setup(prepared.setup, &fds)).await;
-        let ready = ready.map_err(|_| GatewayError::Died(format!(" (no answer in {} s)", SETUP.as_secs())))??;
+        let ready =
+            ready.map_err(|_| GatewayError::Died(format!(" (no answer in {} s)", SETUP.as_secs())))??;
         let mut layers = ready.layers;
         layers.extend(prepared.notes);
         layers.push(host.cgroups.describe());
@@ -138,7 +140,11 @@ impl Sandbox {
     }
 
     /// Starts a command on three descriptors, or on a terminal of its own.
-    pub(crate) async fn exec(&self, spec: CommandSpec, fds: &[BorrowedFd<'_>]) -> Result<Command, GatewayError> {
+    pub(crate) async fn exec(
+        &self,
+        spec: CommandSpec,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<Command, GatewayError> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let mut environment = base_environment(spec.terminal.is_some());
         environment.extend(self.environment.clone());
@@ -176,7 +182,8 @@ impl Sandbox {
         let cgroup = self.cgroup.lock().unwrap_or_else(PoisonError::into_inner);
         let mut hits: Vec<String> = cgroup.hits().into_iter().map(str::to_owned).collect();
         let changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        let full = |fd: &OwnedFd| nix::sys::statvfs::fstatvfs(fd).is_ok_and(|stat| stat.blocks_available() == 0);
+        let full =
+            |fd: &OwnedFd| nix::sys::statvfs::fstatvfs(fd).is_ok_and(|stat| stat.blocks_available() == 0);
         if changes.as_ref().is_some_and(full) {
             hits.push("disk".to_owned());
         }
@@ -197,9 +204,12 @@ impl Sandbox {
         discard: bool,
         cancel: Arc<std::sync::atomic::AtomicBool>,
     ) -> Result<SyncOutcome, GatewayError> {
-        let held = self.changes.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(OwnedFd::try_clone);
+        let held =
+            self.changes.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(OwnedFd::try_clone);
         let changes = held.transpose().map_err(GatewayError::io("hold the changes"))?;
-        let (Some(origin), Some(changes)) = (self.origin.clone(), changes) else { return Ok(SyncOutcome::default()) };
+        let (Some(origin), Some(changes)) = (self.origin.clone(), changes) else {
+            return Ok(SyncOutcome::default());
+        };
         let (staging, mode) = (staging.to_owned(), self.mode);
         let job = move || match mode {
             WorkspaceMode::None => Ok(SyncOutcome::default()),
@@ -207,7 +217,8 @@ impl Sandbox {
             WorkspaceMode::Copy => transfer::sync_copy(&changes, &origin, &staging, discard, &cancel),
         };
         let done = tokio::task::spawn_blocking(job).await;
-        let done = done.map_err(|error| GatewayError::io("bring the changes back")(io::Error::other(error)))?;
+        let done =
+            done.map_err(|error| GatewayError::io("bring the changes back")(io::Error::other(error)))?;
         done.map_err(|error| GatewayError::Workspace(error.to_string()))
     }
 }
@@ -265,7 +276,8 @@ fn workspace(
 ) -> Result<(), GatewayError> {
     let refuse = |why: &str| GatewayError::Workspace(format!("use the workspace {}: {why}", path.display()));
     let real = fs::canonicalize(path).map_err(|error| refuse(&error.to_string()))?;
-    let name = real.file_name().and_then(|name| name.to_str()).ok_or_else(|| refuse("its name is not UTF-8"))?;
+    let name =
+        real.file_name().and_then(|name| name.to_str()).ok_or_else(|| refuse("its name is not UTF-8"))?;
     let name = name.to_owned();
     if Path::new(SANDBOX).join(&name) == Path::new(HOME) {
         return Err(refuse("the name home is taken by the agent's home"));

@@ -161,7 +161,10 @@ fn conditional() -> Vec<(c_long, Vec<sock_filter>)> {
     };
     let [deny, allow] = verdicts;
     let mut list = vec![
-        (libc::SYS_clone, vec![statement(LOAD, argument(0)), jump(ANY_BIT, NEW_NAMESPACES, 0, 1), deny, allow]),
+        (
+            libc::SYS_clone,
+            vec![statement(LOAD, argument(0)), jump(ANY_BIT, NEW_NAMESPACES, 0, 1), deny, allow],
+        ),
         (libc::SYS_socket, socket()),
         (libc::SYS_socketpair, vec![statement(LOAD, argument(0)), jump(EQUAL, 1, 1, 0), deny, allow]),
         (
@@ -199,10 +202,10 @@ fn socket() -> Vec<sock_filter> {
     const PACKET: u32 = 10;
     vec![
         statement(LOAD, argument(0)),
-        jump(EQUAL, 1, 10, 0),  // unix: allow
-        jump(EQUAL, 16, 6, 0),  // netlink: by protocol
-        jump(EQUAL, 2, 1, 0),   // IPv4: by type
-        jump(EQUAL, 10, 0, 6),  // IPv6: by type; others: deny
+        jump(EQUAL, 1, 10, 0), // unix: allow
+        jump(EQUAL, 16, 6, 0), // netlink: by protocol
+        jump(EQUAL, 2, 1, 0),  // IPv4: by type
+        jump(EQUAL, 10, 0, 6), // IPv6: by type; others: deny
         statement(LOAD, argument(1)),
         statement(AND, 0xF),
         jump(EQUAL, RAW, 3, 0),
@@ -283,7 +286,9 @@ mod tests {
     #[test]
     fn new_namespaces_are_denied_and_threads_are_not() {
         assert_eq!(call(libc::SYS_clone, [0x003D_0F00, 0, 0, 0, 0, 0]), ALLOW);
-        for flag in [0x80, 0x0002_0000, 0x0200_0000, 0x0400_0000, 0x0800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000] {
+        for flag in
+            [0x80, 0x0002_0000, 0x0200_0000, 0x0400_0000, 0x0800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000]
+        {
             assert_eq!(call(libc::SYS_clone, [17 | flag, 0, 0, 0, 0, 0]), EPERM, "{flag:#x}");
         }
         assert_eq!(call(libc::SYS_clone3, [0; 6]), ENOSYS);

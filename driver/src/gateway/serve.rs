@@ -14,7 +14,10 @@ use std::{
 
 use nix::fcntl::{Flock, FlockArg};
 use tokio::net::{TcpListener, UnixListener};
-use tokio_stream::{StreamExt, wrappers::{TcpListenerStream, UnixListenerStream}};
+use tokio_stream::{
+    StreamExt,
+    wrappers::{TcpListenerStream, UnixListenerStream},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -91,7 +94,9 @@ impl Gateway {
         });
         let thread = thread.map_err(GatewayError::io("start the gateway's thread"))?;
         match started.recv() {
-            Ok(Started { socket, layers, tcp }) => Ok(Self { socket, layers, tcp, stop, thread: Some(thread) }),
+            Ok(Started { socket, layers, tcp }) => {
+                Ok(Self { socket, layers, tcp, stop, thread: Some(thread) })
+            }
             Err(_) => Err(match thread.join() {
                 Ok(Err(error)) => error,
                 _ => GatewayError::Died(" with the gateway's thread".to_owned()),
@@ -149,7 +154,8 @@ pub async fn serve(
     started: impl FnOnce(&Gateway) + Send,
 ) -> Result<(), GatewayError> {
     let gateway = tokio::task::spawn_blocking(move || Gateway::start(config)).await;
-    let gateway = gateway.map_err(|error| GatewayError::io("start the gateway")(io::Error::other(error)))??;
+    let gateway =
+        gateway.map_err(|error| GatewayError::io("start the gateway")(io::Error::other(error)))??;
     started(&gateway);
     tokio::select! {
         () = stop.cancelled() => {}
@@ -186,7 +192,8 @@ impl State {
         let gateway = make(state_dir.join("gateway"))?;
         let lock = File::options().create(true).truncate(false).write(true).open(gateway.join("lock"));
         let lock = lock.map_err(GatewayError::io("open the gateway's lock"))?;
-        let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|_| GatewayError::Busy(state_dir))?;
+        let lock =
+            Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|_| GatewayError::Busy(state_dir))?;
         Ok(Self {
             staging: make(gateway.join("staging"))?,
             root: make(gateway.join("root"))?,
@@ -222,9 +229,10 @@ async fn run(
         Some((_, token)) if token.is_empty() => {
             return Err(GatewayError::Refused("listen on TCP: the bearer token is empty".to_owned()));
         }
-        Some((address, token)) => {
-            (Some(TcpListener::bind(address).await.map_err(GatewayError::io(format!("listen on {address}")))?), Some(token))
-        }
+        Some((address, token)) => (
+            Some(TcpListener::bind(address).await.map_err(GatewayError::io(format!("listen on {address}")))?),
+            Some(token),
+        ),
         None => (None, None),
     };
     let state = State::open(&config.state_dir)?;
@@ -239,7 +247,8 @@ async fn run(
     host.cgroups.sweep();
     let layers = probe(&host).await?;
     let path = config.socket.unwrap_or_else(|| state.gateway.join("socket"));
-    let listener = socket::listen(&path).map_err(GatewayError::io(format!("listen at {}", path.display())))?;
+    let listener =
+        socket::listen(&path).map_err(GatewayError::io(format!("listen at {}", path.display())))?;
     let shared = Shared { host, store: Store::default(), staging: state.staging.clone(), token };
     let service = Service(Arc::new(shared));
     let tcp_address = tcp.as_ref().and_then(|tcp| tcp.local_addr().ok());
@@ -282,7 +291,9 @@ async fn loopback(service: &Service, listener: Option<TcpListener>, stop: &Cance
     match listener {
         None => Ok(()),
         Some(listener) => {
-            router(service).serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop.cancelled()).await
+            router(service)
+                .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop.cancelled())
+                .await
         }
     }
 }

@@ -118,7 +118,8 @@ impl Service {
         if !local {
             return Err(Status::permission_denied("driver_config is taken over the Unix socket only"));
         }
-        DriverConfig::from_wire(wire).map_err(|error| Status::invalid_argument(format!("driver_config: {error}")))
+        DriverConfig::from_wire(wire)
+            .map_err(|error| Status::invalid_argument(format!("driver_config: {error}")))
     }
 
     /// Makes the sandbox in the background of the call's task, so that a caller that goes away leaves it to be found.
@@ -128,8 +129,12 @@ impl Service {
             let environment = record.spec.environment.clone().into_iter().collect();
             let of_end = Arc::downgrade(&record);
             let gone = move || {
-                if let Some(record) = of_end.upgrade().filter(|record| record.phase() == SandboxPhase::Ready) {
-                    record.fail(crate::error::TransportClass::Sandbox, "the sandbox's first process ended".to_owned());
+                if let Some(record) = of_end.upgrade().filter(|record| record.phase() == SandboxPhase::Ready)
+                {
+                    record.fail(
+                        crate::error::TransportClass::Sandbox,
+                        "the sandbox's first process ended".to_owned(),
+                    );
                 }
             };
             match Sandbox::start(&shared.host, &record.id, &config, environment, gone).await {
@@ -175,11 +180,16 @@ impl OpenShell for Service {
         Ok(Response::new(answer))
     }
 
-    async fn get_gateway_info(&self, request: Request<api::GetGatewayInfoRequest>) -> Answer<api::GetGatewayInfoResponse> {
+    async fn get_gateway_info(
+        &self,
+        request: Request<api::GetGatewayInfoRequest>,
+    ) -> Answer<api::GetGatewayInfoResponse> {
         self.admit(&request)?;
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        let capabilities = api::ComputeDriverCapabilities { driver_name: "namespaces".to_owned(), driver_version: version };
-        let driver = api::ComputeDriverInfo { name: "namespaces".to_owned(), capabilities: Some(capabilities) };
+        let capabilities =
+            api::ComputeDriverCapabilities { driver_name: "namespaces".to_owned(), driver_version: version };
+        let driver =
+            api::ComputeDriverInfo { name: "namespaces".to_owned(), capabilities: Some(capabilities) };
         let mut answer = api::GetGatewayInfoResponse {
             gateway_version: DIALECT.to_owned(),
             compute_drivers: vec![driver],
@@ -189,7 +199,10 @@ impl OpenShell for Service {
         Ok(Response::new(answer))
     }
 
-    async fn create_sandbox(&self, request: Request<api::CreateSandboxRequest>) -> Answer<api::SandboxResponse> {
+    async fn create_sandbox(
+        &self,
+        request: Request<api::CreateSandboxRequest>,
+    ) -> Answer<api::SandboxResponse> {
         self.admit(&request)?;
         let local = is_local(&request);
         let mut request = request.into_inner();
@@ -213,7 +226,9 @@ impl OpenShell for Service {
                 record
             }
             Err(there) if !record.request_id.is_empty() && there.request_id == record.request_id => there,
-            Err(there) => return Err(Status::already_exists(format!("sandbox {} already exists", there.name))),
+            Err(there) => {
+                return Err(Status::already_exists(format!("sandbox {} already exists", there.name)));
+            }
         };
         Ok(Response::new(api::SandboxResponse { sandbox: Some(record.wire()) }))
     }
@@ -225,7 +240,10 @@ impl OpenShell for Service {
         Ok(Response::new(api::SandboxResponse { sandbox: Some(record.wire()) }))
     }
 
-    async fn list_sandboxes(&self, request: Request<api::ListSandboxesRequest>) -> Answer<api::ListSandboxesResponse> {
+    async fn list_sandboxes(
+        &self,
+        request: Request<api::ListSandboxesRequest>,
+    ) -> Answer<api::ListSandboxesResponse> {
         self.admit(&request)?;
         let request = request.get_ref();
         if !in_scope(request.workspace_scope.as_ref()) {
@@ -234,7 +252,11 @@ impl OpenShell for Service {
         let size = match usize::try_from(request.page_size) {
             Ok(0) => PAGE,
             Ok(size) if size <= LARGEST_PAGE => size,
-            _ => return Err(Status::invalid_argument(format!("page_size is not within 0 and {LARGEST_PAGE}"))),
+            _ => {
+                return Err(Status::invalid_argument(format!(
+                    "page_size is not within 0 and {LARGEST_PAGE}"
+                )));
+            }
         };
         let (page, more) = self.0.store.page(&request.page_token, size, &request.label_selector);
         let next = page.last().filter(|_| more).map(|record| record.name.clone()).unwrap_or_default();
@@ -242,7 +264,10 @@ impl OpenShell for Service {
         Ok(Response::new(api::ListSandboxesResponse { sandboxes, next_page_token: next }))
     }
 
-    async fn delete_sandbox(&self, request: Request<api::DeleteSandboxRequest>) -> Answer<api::DeleteSandboxResponse> {
+    async fn delete_sandbox(
+        &self,
+        request: Request<api::DeleteSandboxRequest>,
+    ) -> Answer<api::DeleteSandboxResponse> {
         self.admit(&request)?;
         let request = request.get_ref();
         let mut answer = api::DeleteSandboxResponse::default();
@@ -260,7 +285,10 @@ impl OpenShell for Service {
 
     type WatchSandboxStream = Pin<Box<dyn Stream<Item = Result<api::SandboxStreamEvent, Status>> + Send>>;
 
-    async fn watch_sandbox(&self, request: Request<api::WatchSandboxRequest>) -> Answer<Self::WatchSandboxStream> {
+    async fn watch_sandbox(
+        &self,
+        request: Request<api::WatchSandboxRequest>,
+    ) -> Answer<Self::WatchSandboxStream> {
         self.admit(&request)?;
         let request = request.into_inner();
         let record = self.find(&request.sandbox, request.workspace_scope.as_ref())?;
@@ -271,7 +299,10 @@ impl OpenShell for Service {
 
     type ExecSandboxStream = stream::Stream;
 
-    async fn exec_sandbox(&self, request: Request<api::ExecSandboxRequest>) -> Answer<Self::ExecSandboxStream> {
+    async fn exec_sandbox(
+        &self,
+        request: Request<api::ExecSandboxRequest>,
+    ) -> Answer<Self::ExecSandboxStream> {
         self.admit(&request)?;
         let mut request = request.into_inner();
         let (send, input) = mpsc::channel(1);
@@ -295,7 +326,9 @@ impl OpenShell for Service {
         let mut messages = request.into_inner();
         let first = messages.message().await?.and_then(|message| message.payload);
         let Some(Payload::Start(mut start)) = first else {
-            return Err(Status::invalid_argument("the first message of an interactive exec is not its start"));
+            return Err(Status::invalid_argument(
+                "the first message of an interactive exec is not its start",
+            ));
         };
         let (send, input) = mpsc::channel(4);
         let stdin = std::mem::take(&mut start.stdin);
@@ -343,13 +376,20 @@ impl OpenShell for Service {
         Ok(Response::new(config::GetGatewayConfigResponse::default()))
     }
 
-    async fn get_sandbox_logs(&self, request: Request<api::GetSandboxLogsRequest>) -> Answer<api::GetSandboxLogsResponse> {
+    async fn get_sandbox_logs(
+        &self,
+        request: Request<api::GetSandboxLogsRequest>,
+    ) -> Answer<api::GetSandboxLogsResponse> {
         self.admit(&request)?;
         let request = request.get_ref();
         let record = self.find(&request.sandbox, request.workspace_scope.as_ref())?;
-        let lines = if request.lines == 0 { ALL_LINES } else { usize::try_from(request.lines).unwrap_or(ALL_LINES) };
+        let lines =
+            if request.lines == 0 { ALL_LINES } else { usize::try_from(request.lines).unwrap_or(ALL_LINES) };
         let (logs, total) = record.logs(lines);
-        Ok(Response::new(api::GetSandboxLogsResponse { logs, buffer_total: u32::try_from(total).unwrap_or(u32::MAX) }))
+        Ok(Response::new(api::GetSandboxLogsResponse {
+            logs,
+            buffer_total: u32::try_from(total).unwrap_or(u32::MAX),
+        }))
     }
 }
 
@@ -389,7 +429,14 @@ fn fresh_id() -> String {
     use std::hash::{BuildHasher, RandomState};
     let half = || RandomState::new().hash_one(std::time::Instant::now());
     let (a, b) = (half(), half());
-    format!("{:08x}-{:04x}-4{:03x}-8{:03x}-{:012x}", a >> 32, a >> 16 & 0xFFFF, a & 0xFFF, b >> 52, b & 0xFFFF_FFFF_FFFF)
+    format!(
+        "{:08x}-{:04x}-4{:03x}-8{:03x}-{:012x}",
+        a >> 32,
+        a >> 16 & 0xFFFF,
+        a & 0xFFF,
+        b >> 52,
+        b & 0xFFFF_FFFF_FFFF
+    )
 }
 
 /// Sends a snapshot, then what was asked for as it happens.
@@ -402,7 +449,11 @@ async fn watch(
     let mut events = record.watch();
     let mut first = vec![Payload::Sandbox(record.wire())];
     if request.follow_logs {
-        let lines = if request.log_tail_lines == 0 { WATCH_LINES } else { usize::try_from(request.log_tail_lines).unwrap_or(WATCH_LINES) };
+        let lines = if request.log_tail_lines == 0 {
+            WATCH_LINES
+        } else {
+            usize::try_from(request.log_tail_lines).unwrap_or(WATCH_LINES)
+        };
         first.extend(record.logs(lines).0.into_iter().map(Payload::Log));
     }
     drop(record);
@@ -440,7 +491,10 @@ async fn watch(
 
 #[tonic::async_trait]
 impl workspace::workspace_server::Workspace for Service {
-    async fn sync_back(&self, request: Request<workspace::SyncBackRequest>) -> Answer<workspace::SyncBackResponse> {
+    async fn sync_back(
+        &self,
+        request: Request<workspace::SyncBackRequest>,
+    ) -> Answer<workspace::SyncBackResponse> {
         if !is_local(&request) {
             return Err(Status::permission_denied("a workspace is brought back over the Unix socket only"));
         }
@@ -494,7 +548,11 @@ fn wire(back: SyncedBack) -> workspace::SyncBackResponse {
     };
     workspace::SyncBackResponse {
         changes: back.changed.into_iter().map(change).collect(),
-        dropped: back.dropped.into_iter().map(|d| workspace::Dropped { path: bytes(d.path), reason: d.reason }).collect(),
+        dropped: back
+            .dropped
+            .into_iter()
+            .map(|d| workspace::Dropped { path: bytes(d.path), reason: d.reason })
+            .collect(),
         killed: back.killed.into_iter().map(|k| workspace::Killed { pid: k.pid, name: k.name }).collect(),
         limits_hit: back.limits_hit,
         layers: back.layers,

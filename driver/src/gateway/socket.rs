@@ -21,7 +21,8 @@ fn short<T>(path: &Path, with: impl FnOnce(&Path) -> io::Result<T>) -> io::Resul
     if path.as_os_str().len() <= LONGEST {
         return with(path);
     }
-    let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "the socket's path has no directory and name");
+    let invalid =
+        || io::Error::new(io::ErrorKind::InvalidInput, "the socket's path has no directory and name");
     let (dir, name) = path.parent().zip(path.file_name()).ok_or_else(invalid)?;
     let dir = fs::OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(dir)?;
     with(&PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name))
@@ -31,7 +32,9 @@ fn short<T>(path: &Path, with: impl FnOnce(&Path) -> io::Result<T>) -> io::Resul
 pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
     match fs::symlink_metadata(path) {
         Ok(meta) if meta.file_type().is_socket() => fs::remove_file(path)?,
-        Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something that is no socket is there")),
+        Ok(_) => {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something that is no socket is there"));
+        }
         Err(_) => {}
     }
     // Bound under another name and moved, so that it is never there with wider permissions.

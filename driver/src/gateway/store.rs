@@ -165,7 +165,8 @@ impl Record {
     /// Whether it carries every label of a selector `k=v,k2=v2`.
     fn matches(&self, selector: &str) -> bool {
         selector.split(',').filter(|pair| !pair.is_empty()).all(|pair| {
-            pair.split_once('=').is_some_and(|(key, value)| self.labels.get(key.trim()).is_some_and(|v| v == value.trim()))
+            pair.split_once('=')
+                .is_some_and(|(key, value)| self.labels.get(key.trim()).is_some_and(|v| v == value.trim()))
         })
     }
 
@@ -240,7 +241,10 @@ impl Store {
     /// Up to `size` records after the name `after`, with these labels.
     pub(crate) fn page(&self, after: &str, size: usize, selector: &str) -> (Vec<Arc<Record>>, bool) {
         let records = self.records();
-        let mut all = records.values().filter(|record| record.name.as_str() > after && record.matches(selector)).cloned();
+        let mut all = records
+            .values()
+            .filter(|record| record.name.as_str() > after && record.matches(selector))
+            .cloned();
         let page = all.by_ref().take(size).collect();
         (page, all.next().is_some())
     }

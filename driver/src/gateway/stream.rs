@@ -12,10 +12,7 @@ use std::{
     time::Duration,
 };
 
-use nix::{
-    errno::Errno,
-    fcntl::{FcntlArg, OFlag, fcntl},
-};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use tokio::{io::unix::AsyncFd, sync::mpsc};
 use tonic::Status;
 
@@ -216,7 +213,7 @@ fn read_now(mut from: &File, buffer: &mut [u8]) -> Option<Vec<u8>> {
         match io::Read::read(&mut from, buffer) {
             Ok(0) => return None,
             Ok(got) => return Some(buffer.get(..got).unwrap_or_default().to_vec()),
-            Err(error) if error.raw_os_error() == Some(Errno::EINTR as i32) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return None,
         }
     }

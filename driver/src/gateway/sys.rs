@@ -114,10 +114,15 @@ pub(crate) fn reap(pidfd: BorrowedFd<'_>) -> io::Result<()> {
     check(result.into()).map(drop)
 }
 
+const NONE: libc::c_ulong = 0;
+const NO_FLAGS: libc::c_uint = 0;
+const AMBIENT_RAISE: libc::c_ulong = 2;
+const AMBIENT_CLEAR_ALL: libc::c_ulong = 4;
+
 /// `prctl` with numbers only.
 pub(crate) fn prctl(option: c_int, a: libc::c_ulong, b: libc::c_ulong) -> io::Result<()> {
     // SAFETY: the options used here take no pointers.
-    let result = unsafe { libc::prctl(option, a, b, 0 as libc::c_ulong, 0 as libc::c_ulong) };
+    let result = unsafe { libc::prctl(option, a, b, NONE, NONE) };
     check(result.into()).map(drop)
 }
 
@@ -157,8 +162,8 @@ pub(crate) fn keep_capabilities_on_exec() -> c_int {
     if capset(data) != 0 {
         return -1;
     }
-    for capability in 0..64 as libc::c_ulong {
-        if prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE as libc::c_ulong, capability).is_err() {
+    for capability in 0..64 {
+        if prctl(libc::PR_CAP_AMBIENT, AMBIENT_RAISE, capability).is_err() {
             break;
         }
     }
@@ -172,7 +177,7 @@ pub(crate) fn drop_capabilities() -> io::Result<()> {
             break;
         }
     }
-    prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong, 0)?;
+    prctl(libc::PR_CAP_AMBIENT, AMBIENT_CLEAR_ALL, 0)?;
     check(capset([CapData::default(); 2])).map(drop)
 }
 
@@ -182,7 +187,7 @@ pub(crate) fn seccomp(program: &[libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
     // SAFETY: the program outlives the call; the kernel only reads it.
     let result = unsafe {
-        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0 as libc::c_uint, &raw const program)
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, NO_FLAGS, &raw const program)
     };
     check(result).map(drop)
 }
@@ -204,7 +209,8 @@ pub(crate) fn terminal_peer(master: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 pub(crate) fn resize_terminal(master: impl AsFd, cols: u16, rows: u16) -> io::Result<()> {
     let size = libc::winsize { ws_row: rows, ws_col: cols, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: the structure outlives the call.
-    check(unsafe { libc::ioctl(master.as_fd().as_raw_fd(), libc::TIOCSWINSZ, &raw const size) }.into()).map(drop)
+    check(unsafe { libc::ioctl(master.as_fd().as_raw_fd(), libc::TIOCSWINSZ, &raw const size) }.into())
+        .map(drop)
 }
 
 /// Brings the loopback interface of this network namespace up.

@@ -53,7 +53,9 @@ pub(crate) fn spec(spec: &api::SandboxSpec) -> Result<(), Status> {
         return Err(Status::failed_precondition("this gateway has no GPUs to give"));
     }
     if !spec.command.is_empty() {
-        return Err(Status::unimplemented("this gateway runs no main command: exec one when the sandbox is ready"));
+        return Err(Status::unimplemented(
+            "this gateway runs no main command: exec one when the sandbox is ready",
+        ));
     }
     if spec.policy.as_ref().is_some_and(|policy| !policy.network_policies.is_empty()) {
         return Err(Status::failed_precondition("no broker runs here, so no network policy can be enforced"));
@@ -68,7 +70,9 @@ pub(crate) fn exec(request: &api::ExecSandboxRequest) -> Result<(), Status> {
         return bad("command is empty");
     }
     if command.len() > ARGUMENTS || command.iter().any(|arg| arg.len() > ARGUMENT) {
-        return bad(format!("command has more than {ARGUMENTS} arguments, or one longer than {ARGUMENT} bytes"));
+        return bad(format!(
+            "command has more than {ARGUMENTS} arguments, or one longer than {ARGUMENT} bytes"
+        ));
     }
     if command.iter().map(String::len).sum::<usize>() > COMMAND {
         return bad(format!("command is longer than {COMMAND} bytes"));
@@ -87,7 +91,9 @@ pub(crate) fn exec(request: &api::ExecSandboxRequest) -> Result<(), Status> {
     for (key, value) in &request.environment {
         variable(key)?;
         if value.len() > ARGUMENT || value.contains(['\n', '\r', '\0']) {
-            return bad(format!("environment variable {key} is longer than {ARGUMENT} bytes or has a line break"));
+            return bad(format!(
+                "environment variable {key} is longer than {ARGUMENT} bytes or has a line break"
+            ));
         }
         total += key.len() + value.len();
     }
@@ -116,10 +122,19 @@ mod tests {
 
     #[test]
     fn names_are_dns_labels_of_19_characters() {
-        for (text, fine) in
-            [("a", true), ("a-1", true), ("abcdefghijklmnopqrs", true), ("", false), ("-a", false), ("a-", false),
-             ("A", false), ("a_b", false), ("a.b", false), ("abcdefghijklmnopqrst", false), ("é", false)]
-        {
+        for (text, fine) in [
+            ("a", true),
+            ("a-1", true),
+            ("abcdefghijklmnopqrs", true),
+            ("", false),
+            ("-a", false),
+            ("a-", false),
+            ("A", false),
+            ("a_b", false),
+            ("a.b", false),
+            ("abcdefghijklmnopqrst", false),
+            ("é", false),
+        ] {
             assert_eq!(name(text).is_ok(), fine, "{text:?}");
         }
     }
@@ -127,7 +142,8 @@ mod tests {
     #[test]
     fn commands_are_within_the_limits() {
         let request = |change: fn(&mut api::ExecSandboxRequest)| {
-            let mut request = api::ExecSandboxRequest { command: vec!["true".to_owned()], ..Default::default() };
+            let mut request =
+                api::ExecSandboxRequest { command: vec!["true".to_owned()], ..Default::default() };
             change(&mut request);
             exec(&request).err().map(|status| status.code())
         };
@@ -141,7 +157,10 @@ mod tests {
         assert_eq!(request(|r| r.workdir = "/a\nb".to_owned()), refused);
         assert_eq!(request(|r| drop(r.environment.insert("1A".to_owned(), String::new()))), refused);
         assert_eq!(request(|r| drop(r.environment.insert("OPENSHELL_X".to_owned(), String::new()))), refused);
-        assert_eq!(request(|r| drop(r.environment.insert("OPENSHELL_PYFUNC_B64".to_owned(), String::new()))), None);
+        assert_eq!(
+            request(|r| drop(r.environment.insert("OPENSHELL_PYFUNC_B64".to_owned(), String::new()))),
+            None
+        );
         assert_eq!(request(|r| drop(r.environment.insert("A".to_owned(), "x\ny".to_owned()))), refused);
     }
 

@@ -111,7 +111,8 @@ fn recover_one(path: &Path) -> Result<(), TransferError> {
     let workspace = Path::new(OsStr::from_bytes(&journal.workspace));
     if !journal.committed && !journal.steps.is_empty() {
         let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
-        let dir = fs::OpenOptions::new().read(true).custom_flags(flags).open(workspace).at("open", workspace)?;
+        let dir =
+            fs::OpenOptions::new().read(true).custom_flags(flags).open(workspace).at("open", workspace)?;
         undo(&journal, dir.as_fd())?;
     }
     clean(path, Path::new(OsStr::from_bytes(&journal.stage)))
@@ -199,14 +200,16 @@ impl Sync<'_> {
         if geteuid().is_root() {
             let (uid, gid) = self.origin.owner();
             let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
-            fchownat(AT_FDCWD, at, uid, gid, nix::fcntl::AtFlags::AT_SYMLINK_NOFOLLOW).at("give its owner to", path)?;
+            fchownat(AT_FDCWD, at, uid, gid, nix::fcntl::AtFlags::AT_SYMLINK_NOFOLLOW)
+                .at("give its owner to", path)?;
         }
         Ok(())
     }
 
     fn copy(&self, at: &Path, path: &Path, mode: u32) -> Result<(), TransferError> {
         let from = files::open_file(self.source, path).at("open", path)?;
-        let to = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(at).at("stage", path)?;
+        let to =
+            fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(at).at("stage", path)?;
         copy_sparse(&from, &to, self.cancel).at("copy", path)?;
         self.check_cancel()?;
         let stat = fstat(&from).at("look at", path)?;
@@ -224,9 +227,12 @@ impl Sync<'_> {
             match action {
                 Action::Put(_) => {
                     set_aside(&parent, name, &self.stage.join("old").join(&index)).at("replace", path)?;
-                    renameat(AT_FDCWD, &self.stage.join("new").join(&index), &parent, name).at("place", path)?;
+                    renameat(AT_FDCWD, &self.stage.join("new").join(&index), &parent, name)
+                        .at("place", path)?;
                 }
-                Action::Remove => set_aside(&parent, name, &self.stage.join("old").join(&index)).at("remove", path)?,
+                Action::Remove => {
+                    set_aside(&parent, name, &self.stage.join("old").join(&index)).at("remove", path)?;
+                }
                 Action::Mode(_) => {}
             }
         }
@@ -437,7 +443,12 @@ mod tests {
             let sync = Sync { plan: &plan, source: &source, origin: &origin, stage: &stage, cancel: &cancel };
             let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
             let steps_of = sync.stage().unwrap();
-            let journal = Journal { workspace: bytes(origin.path()), stage: bytes(&stage), steps: steps_of, committed: false };
+            let journal = Journal {
+                workspace: bytes(origin.path()),
+                stage: bytes(&stage),
+                steps: steps_of,
+                committed: false,
+            };
             write_journal(&at, &journal).unwrap();
             sync.place().unwrap_err();
             recover(&space.path("staging")).unwrap();
@@ -461,7 +472,13 @@ mod tests {
         use std::os::unix::fs::{FileExt, MetadataExt};
         let dir = tempfile::tempdir().unwrap();
         let make = |name: &str| {
-            File::options().create(true).truncate(true).read(true).write(true).open(dir.path().join(name)).unwrap()
+            File::options()
+                .create(true)
+                .truncate(true)
+                .read(true)
+                .write(true)
+                .open(dir.path().join(name))
+                .unwrap()
         };
         let (from, to) = (make("from"), make("to"));
         from.set_len(64 << 20).unwrap();

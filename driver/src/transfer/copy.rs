@@ -46,9 +46,12 @@ fn copy_directory(from: &OwnedFd, to: &Path, depth: usize) -> Result<(), Transfe
             SFlag::S_IFDIR => {
                 fs::DirBuilder::new().mode(0o700).create(&at).at("make", &at)?;
                 copy_directory(&files::open_dir(from, Path::new(&name)).at("open", &at)?, &at, depth + 1)?;
-                files::set_mode(AT_FDCWD, at.as_os_str(), files::permissions(&stat)).at("set the mode of", &at)?;
+                files::set_mode(AT_FDCWD, at.as_os_str(), files::permissions(&stat))
+                    .at("set the mode of", &at)?;
             }
-            SFlag::S_IFLNK => symlink(files::target(from, &name).at("read the link", &at)?, &at).at("link", &at)?,
+            SFlag::S_IFLNK => {
+                symlink(files::target(from, &name).at("read the link", &at)?, &at).at("link", &at)?;
+            }
             SFlag::S_IFREG => copy_file(from, &name, &at, &stat)?,
             _ => {}
         }
@@ -93,7 +96,11 @@ impl Walk<'_> {
         for name in all {
             let here = path.join(&name);
             let stat = files::look(dir, &name).at("look at", &here)?;
-            let below = host.map(|host| files::look(host, &name)).transpose().at("look at the host's", &here)?.flatten();
+            let below = host
+                .map(|host| files::look(host, &name))
+                .transpose()
+                .at("look at the host's", &here)?
+                .flatten();
             match stat {
                 _ if files::is_git(&name) && depth == 0 && below.is_some() => {}
                 Some(_) if files::is_git(&name) && below.is_none() => {
@@ -124,7 +131,9 @@ impl Walk<'_> {
         depth: usize,
     ) -> Result<(), TransferError> {
         match kind(stat) {
-            SFlag::S_IFREG if files::size(stat) > LARGEST => self.plan.drop_path(path, "it is larger than 1 TiB"),
+            SFlag::S_IFREG if files::size(stat) > LARGEST => {
+                self.plan.drop_path(path, "it is larger than 1 TiB");
+            }
             SFlag::S_IFREG => {
                 if !self.unchanged(dir, name, path, stat, below).at("compare", path)? {
                     self.plan.add(path, Action::Put(Node::File { mode: files::permissions(stat) }));
@@ -137,11 +146,15 @@ impl Walk<'_> {
                 let below = below.filter(|below| kind(below) == SFlag::S_IFDIR);
                 match below {
                     None => self.plan.add(path, Action::Put(Node::Directory { mode })),
-                    Some(below) if files::permissions(below) != mode => self.plan.add(path, Action::Mode(mode)),
+                    Some(below) if files::permissions(below) != mode => {
+                        self.plan.add(path, Action::Mode(mode));
+                    }
                     Some(_) => {}
                 }
                 let host = match (below, host) {
-                    (Some(_), Some(host)) => Some(files::open_dir(host, Path::new(name)).at("open the host's", path)?),
+                    (Some(_), Some(host)) => {
+                        Some(files::open_dir(host, Path::new(name)).at("open the host's", path)?)
+                    }
                     _ => None,
                 };
                 self.directory(&inner, host.as_ref(), path, depth + 1)?;

@@ -22,9 +22,9 @@ use nix::{
 /// Opens below `dir`; an empty path is `dir` itself.
 pub(super) fn open(dir: impl AsFd, path: &Path, flags: OFlag) -> io::Result<OwnedFd> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-    let how = OpenHow::new()
-        .flags(flags | OFlag::O_CLOEXEC)
-        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC).resolve(
+        ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS,
+    );
     Ok(openat2(dir, path, how)?)
 }
 
@@ -122,7 +122,12 @@ pub(super) fn is_opaque(dir: &OwnedFd) -> bool {
     let mut value = [0_u8; 1];
     // SAFETY: the name is a C string, and the length passed is that of the buffer.
     let got = unsafe {
-        libc::fgetxattr(dir.as_raw_fd(), c"user.overlay.opaque".as_ptr(), value.as_mut_ptr().cast(), value.len())
+        libc::fgetxattr(
+            dir.as_raw_fd(),
+            c"user.overlay.opaque".as_ptr(),
+            value.as_mut_ptr().cast(),
+            value.len(),
+        )
     };
     got == 1 && value == *b"y"
 }

@@ -38,7 +38,7 @@ pub(crate) fn sync_overlay(
     discard: bool,
     cancel: &AtomicBool,
 ) -> Result<SyncOutcome, TransferError> {
-    finish(overlay::walk(upper, origin)?, upper, origin, staging, discard, cancel)
+    finish(&overlay::walk(upper, origin)?, upper, origin, staging, discard, cancel)
 }
 
 /// Brings back a whole copy, by what differs.
@@ -49,11 +49,11 @@ pub(crate) fn sync_copy(
     discard: bool,
     cancel: &AtomicBool,
 ) -> Result<SyncOutcome, TransferError> {
-    finish(copy::walk(copy, origin)?, copy, origin, staging, discard, cancel)
+    finish(&copy::walk(copy, origin)?, copy, origin, staging, discard, cancel)
 }
 
 fn finish(
-    plan: plan::Plan,
+    plan: &plan::Plan,
     source: &OwnedFd,
     origin: &Origin,
     staging: &Path,
@@ -62,7 +62,7 @@ fn finish(
 ) -> Result<SyncOutcome, TransferError> {
     let outcome = SyncOutcome { changed: plan.changes(), dropped: plan.dropped.clone(), applied: !discard };
     if !discard {
-        apply::apply(&plan, source, origin, staging, cancel)?;
+        apply::apply(plan, source, origin, staging, cancel)?;
     }
     Ok(outcome)
 }

@@ -30,7 +30,10 @@ impl Origin {
     /// Opens the workspace. `staging` must exist.
     pub(crate) fn open(path: &Path, staging: &Path) -> io::Result<Self> {
         fs::symlink_metadata(staging)?;
-        let dir = fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW).open(path)?;
+        let dir = fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW)
+            .open(path)?;
         let meta = dir.metadata()?;
         let now = clock_gettime(ClockId::CLOCK_REALTIME)?;
         Ok(Self {
@@ -70,12 +73,16 @@ impl Origin {
         let ours = mount_of(self.dir())?;
         let beside = self.path.parent().map(Path::to_owned);
         for place in [Some(staging.to_owned()), beside].into_iter().flatten() {
-            let held = fs::OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(&place)?;
+            let held = fs::OpenOptions::new()
+                .read(true)
+                .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
+                .open(&place)?;
             if mount_of(held.as_fd())? == ours && held.metadata()?.dev() == self.dev()? {
                 return Ok(place.join(format!(".crucible-sync-{name}")));
             }
         }
-        let why = "neither the state directory nor the directory around the workspace is in the workspace's mount";
+        let why =
+            "neither the state directory nor the directory around the workspace is in the workspace's mount";
         Err(io::Error::new(io::ErrorKind::CrossesDevices, why))
     }
 

@@ -1,11 +1,7 @@
 //! Turns the upper directory of an overlay into a plan, in time that grows with the changes alone.
 //! It refuses to know the lower directory beyond the paths that changed.
 
-use std::{
-    ffi::OsStr,
-    os::fd::OwnedFd,
-    path::{Path, PathBuf},
-};
+use std::{ffi::OsStr, os::fd::OwnedFd, path::Path};
 
 use nix::sys::stat::{FileStat, SFlag};
 
@@ -30,7 +26,13 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// `fresh`: nothing of the host shows through here.
-    fn directory(&mut self, dir: &OwnedFd, path: &Path, fresh: bool, depth: usize) -> Result<(), TransferError> {
+    fn directory(
+        &mut self,
+        dir: &OwnedFd,
+        path: &Path,
+        fresh: bool,
+        depth: usize,
+    ) -> Result<(), TransferError> {
         for name in files::names(dir).at("list", path)? {
             let here = path.join(&name);
             let Some(stat) = files::look(dir, &name).at("look at", &here)? else { continue };
@@ -43,7 +45,7 @@ impl Walk<'_> {
             } else if let Some(reason) = unfit(&here, depth) {
                 self.plan.drop_path(&here, reason);
             } else {
-                self.entry(dir, &name, here, &stat, below.as_ref(), depth)?;
+                self.entry(dir, &name, &here, &stat, below.as_ref(), depth)?;
             }
         }
         Ok(())
@@ -54,7 +56,9 @@ impl Walk<'_> {
         let ours = path == Path::new(".git")
             && match kind(stat) {
                 SFlag::S_IFCHR => true,
-                SFlag::S_IFDIR => files::open_dir(dir, path).and_then(|git| files::names(&git)).is_ok_and(|n| n.is_empty()),
+                SFlag::S_IFDIR => {
+                    files::open_dir(dir, path).and_then(|git| files::names(&git)).is_ok_and(|n| n.is_empty())
+                }
                 _ => false,
             };
         if !ours {
@@ -66,7 +70,7 @@ impl Walk<'_> {
         &mut self,
         dir: &OwnedFd,
         name: &OsStr,
-        path: PathBuf,
+        path: &Path,
         stat: &FileStat,
         below: Option<&FileStat>,
         depth: usize,
@@ -74,33 +78,43 @@ impl Walk<'_> {
         match kind(stat) {
             SFlag::S_IFCHR if stat.st_rdev == 0 => {
                 if below.is_some() {
-                    self.plan.add(&path, Action::Remove);
+                    self.plan.add(path, Action::Remove);
                 }
             }
-            SFlag::S_IFREG if files::size(stat) > LARGEST => self.plan.drop_path(&path, "it is larger than 1 TiB"),
+            SFlag::S_IFREG if files::size(stat) > LARGEST => {
+                self.plan.drop_path(path, "it is larger than 1 TiB");
+            }
             SFlag::S_IFREG => {
-                if !self.unchanged(dir, name, &path, stat, below)? {
-                    self.plan.add(&path, Action::Put(Node::File { mode: files::permissions(stat) }));
+                if !self.unchanged(dir, name, path, stat, below)? {
+                    self.plan.add(path, Action::Put(Node::File { mode: files::permissions(stat) }));
                 }
             }
-            SFlag::S_IFLNK => self.link(dir, name, &path, below)?,
+            SFlag::S_IFLNK => self.link(dir, name, path, below)?,
             SFlag::S_IFDIR => {
-                let inner = files::open_dir(dir, Path::new(name)).at("open", &path)?;
+                let inner = files::open_dir(dir, Path::new(name)).at("open", path)?;
                 let merged = below.filter(|below| kind(below) == SFlag::S_IFDIR && !files::is_opaque(&inner));
                 let mode = files::permissions(stat);
                 match merged {
-                    None => self.plan.add(&path, Action::Put(Node::Directory { mode })),
-                    Some(below) if files::permissions(below) != mode => self.plan.add(&path, Action::Mode(mode)),
+                    None => self.plan.add(path, Action::Put(Node::Directory { mode })),
+                    Some(below) if files::permissions(below) != mode => {
+                        self.plan.add(path, Action::Mode(mode));
+                    }
                     Some(_) => {}
                 }
-                self.directory(&inner, &path, merged.is_none(), depth + 1)?;
+                self.directory(&inner, path, merged.is_none(), depth + 1)?;
             }
-            _ => self.plan.drop_path(&path, "it is a special file"),
+            _ => self.plan.drop_path(path, "it is a special file"),
         }
         Ok(())
     }
 
-    fn link(&mut self, dir: &OwnedFd, name: &OsStr, path: &Path, below: Option<&FileStat>) -> Result<(), TransferError> {
+    fn link(
+        &mut self,
+        dir: &OwnedFd,
+        name: &OsStr,
+        path: &Path,
+        below: Option<&FileStat>,
+    ) -> Result<(), TransferError> {
         let target = files::target(dir, name).at("read the link", path)?;
         let same = below.is_some_and(|below| kind(below) == SFlag::S_IFLNK)
             && same_link(self.origin, path, &target).at("read the host's link", path)?;
@@ -141,7 +155,8 @@ impl Walk<'_> {
 /// Whether the host has the same link there.
 pub(super) fn same_link(origin: &Origin, path: &Path, target: &OsStr) -> std::io::Result<bool> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(false) };
-    let parent = files::open(origin.dir(), parent, nix::fcntl::OFlag::O_PATH | nix::fcntl::OFlag::O_DIRECTORY)?;
+    let parent =
+        files::open(origin.dir(), parent, nix::fcntl::OFlag::O_PATH | nix::fcntl::OFlag::O_DIRECTORY)?;
     Ok(files::target(parent, name)? == target)
 }
 

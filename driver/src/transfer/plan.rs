@@ -60,8 +60,11 @@ impl Plan {
             Action::Remove => ChangeKind::Deleted,
             Action::Put(_) | Action::Mode(_) => ChangeKind::Written,
         };
-        let mut changes: Vec<_> =
-            self.actions.iter().map(|(path, action)| Change { path: path.clone(), kind: kind(action) }).collect();
+        let mut changes: Vec<_> = self
+            .actions
+            .iter()
+            .map(|(path, action)| Change { path: path.clone(), kind: kind(action) })
+            .collect();
         changes.sort_unstable();
         changes
     }

@@ -2,7 +2,14 @@
 //! It refuses to know sockets and retries; nothing outside this module and `client` names a prost type.
 
 /// Everything generated from `proto/openshell.proto` and the files it imports, dialect 0.1.
-#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, clippy::restriction, unused_qualifications)]
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::pedantic,
+    clippy::restriction,
+    unused_qualifications
+)]
 pub(crate) mod openshell {
     pub(crate) mod v1 {
         tonic::include_proto!("openshell.v1");
@@ -20,7 +27,14 @@ pub(crate) mod openshell {
 }
 
 /// Everything generated from `proto/workspace.proto`.
-#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, clippy::restriction, unused_qualifications)]
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::pedantic,
+    clippy::restriction,
+    unused_qualifications
+)]
 pub(crate) mod workspace {
     tonic::include_proto!("crucible.gateway.v1");
 }
