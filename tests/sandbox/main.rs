@@ -15,6 +15,7 @@ mod attacks;
 mod basics;
 mod hostile;
 mod lab;
+mod sdk;
 mod workspace;
 
 use std::{
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let words: Vec<&String> = args.iter().filter(|arg| !arg.starts_with("--")).collect();
-    let tests: Vec<Test> = [basics::TESTS, workspace::TESTS, attacks::TESTS, hostile::TESTS].concat();
+    let tests: Vec<Test> = [basics::TESTS, workspace::TESTS, attacks::TESTS, hostile::TESTS, sdk::TESTS].concat();
     let chosen: Vec<Test> = tests
         .into_iter()
         .filter(|(name, _)| words.is_empty() || words.iter().any(|word| name.contains(*word)))
