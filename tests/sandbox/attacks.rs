@@ -43,6 +43,8 @@ pub(crate) const TESTS: &[Test] = &[
     #[cfg(feature = "weaken")]
     ("without_no_new_privs_it_is_not_set", without::no_new_privileges),
     #[cfg(feature = "weaken")]
+    ("without_an_overlay_the_workspace_is_copied_with_the_same_results", crate::workspace::copied),
+    #[cfg(feature = "weaken")]
     ("without_limits_more_processes_start", without::limits),
     #[cfg(not(feature = "weaken"))]
     ("no_layer_can_be_left_out", nothing_to_weaken),

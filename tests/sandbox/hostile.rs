@@ -59,7 +59,7 @@ fn tmp(lab: &Lab) {
     spec.limits.tmp = 4 << 20;
     let seen = lab.run(spec).unwrap();
     assert!(seen.err.contains("No space left"), "{seen:?}");
-    assert_eq!(lab.read("fine"), "fine\n");
+    assert_eq!((lab.read("fine").as_str(), seen.end.limits_hit), ("fine\n", vec!["tmp".to_owned()]));
     let mut spec = lab.spec("for i in $(seq 10); do head -c 1000000 /dev/zero > ~/$i; head -c 1000000 /dev/zero > /dev/shm/$i; done");
     spec.limits.tmp = 4 << 20;
     assert!(lab.run(spec).unwrap().err.contains("No space left"));

@@ -20,6 +20,8 @@ pub(crate) struct Lab {
     dir: tempfile::TempDir,
     gateway: Option<Gateway>,
     serial: AtomicU32,
+    /// Layers that every turn leaves out.
+    pub(crate) weaken: Vec<String>,
 }
 
 /// A turn that ended, with what it wrote.
@@ -36,7 +38,7 @@ impl Lab {
         std::fs::create_dir(dir.path().join("space")).unwrap();
         let gateway = Gateway::embedded(GatewayConfig { state_dir: dir.path().join("state") });
         let gateway = gateway.unwrap_or_else(|error| panic!("failed to {error}: {error:?}"));
-        Self { dir, gateway: Some(gateway), serial: AtomicU32::new(0) }
+        Self { dir, gateway: Some(gateway), serial: AtomicU32::new(0), weaken: Vec::new() }
     }
 
     pub(crate) fn gateway(&self) -> &Gateway {
@@ -78,6 +80,7 @@ impl Lab {
             workspace: self.space(),
             command: command.map(str::to_owned).to_vec(),
             timeout: Some(PATIENCE),
+            weaken: self.weaken.clone(),
             ..TurnSpec::default()
         }
     }

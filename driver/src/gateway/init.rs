@@ -47,6 +47,12 @@ impl Failure {
     }
 }
 
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.step, self.reason)
+    }
+}
+
 /// Names the step that an error of the kernel belongs to.
 pub(crate) trait Step<T> {
     fn step(self, step: impl Into<String>) -> Result<T, Failure>;
@@ -80,10 +86,10 @@ fn run(socket: &mut UnixStream) -> Result<(), Failure> {
         return Ok(());
     };
     let signals = take_signals()?;
-    let (layers, workspace, changes) = become_sandbox(&setup, fds)?;
-    let fds: Vec<BorrowedFd<'_>> = changes.iter().map(AsFd::as_fd).collect();
+    let (layers, workspace, held) = become_sandbox(&setup, fds)?;
+    let fds: Vec<BorrowedFd<'_>> = held.iter().map(AsFd::as_fd).collect();
     protocol::send(socket, &FromInit::Ready { layers, workspace }, &fds).step("report the sandbox ready")?;
-    drop(changes);
+    drop(held);
     Commands { running: HashMap::new() }.serve(socket, &signals)
 }
 
@@ -96,7 +102,8 @@ fn take_signals() -> Result<SignalFd, Failure> {
         .step("watch for ended children")
 }
 
-type Ready = (Vec<String>, WorkspaceMode, Option<OwnedFd>);
+/// The layers, how the workspace stands, and the file systems that the gateway keeps.
+type Ready = (Vec<String>, WorkspaceMode, Vec<OwnedFd>);
 
 fn become_sandbox(setup: &Setup, fds: Vec<OwnedFd>) -> Result<Ready, Failure> {
     let weaken = Weaken::parse(&setup.weaken).map_err(|reason| Failure::new("leave out a layer", reason))?;
@@ -115,7 +122,8 @@ fn become_sandbox(setup: &Setup, fds: Vec<OwnedFd>) -> Result<Ready, Failure> {
         "view: an allow list, read-only; the network is loopback only".to_owned(),
     ];
     layers.extend(confine::apply(setup, &view.writable, &view.readable, &weaken)?);
-    Ok((layers, view.mode, view.changes))
+    layers.extend(view.notes);
+    Ok((layers, view.mode, std::iter::once(view.scratch).chain(view.changes).collect()))
 }
 
 /// Takes on the one user that is mapped, keeps no group of the host, and dies with the gateway.

@@ -25,6 +25,7 @@ pub(crate) type Ending = (i32, i32);
 pub(crate) struct Ready {
     pub(crate) layers: Vec<String>,
     pub(crate) mode: WorkspaceMode,
+    pub(crate) scratch: Option<OwnedFd>,
     pub(crate) changes: Option<OwnedFd>,
 }
 
@@ -123,7 +124,7 @@ impl Link {
         // An answer that nobody waits for any more is dropped, and its descriptors closed.
         match message {
             FromInit::Ready { layers, workspace } => {
-                let ready = Ready { layers, mode: workspace, changes: fds.next() };
+                let ready = Ready { layers, mode: workspace, scratch: fds.next(), changes: fds.next() };
                 drop(waiting.ready.take().map(|answer| answer.send(Ok(ready))));
             }
             FromInit::Failed { step, reason } => {

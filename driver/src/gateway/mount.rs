@@ -105,6 +105,10 @@ pub(crate) struct View {
     pub(crate) mode: WorkspaceMode,
     /// The workspace's upper directory or copy.
     pub(crate) changes: Option<OwnedFd>,
+    /// The file system of the home, `/tmp` and `/dev/shm`.
+    pub(crate) scratch: OwnedFd,
+    /// What is not as it should be, one line each.
+    pub(crate) notes: Vec<String>,
     /// Directories that may be written, as the sandbox names them.
     pub(crate) writable: Vec<PathBuf>,
     /// What else may be read and executed, as the sandbox names it.
@@ -126,11 +130,20 @@ pub(crate) fn build(setup: &Setup, sources: Sources, weaken: &Weaken) -> Result<
     etc::write(&root.join("etc"), Path::new("/etc"))?;
     devices(root)?;
     process_files(root)?;
-    scratch(root, setup.limits.tmp)?;
+    let scratch = scratch(root, setup.limits.tmp)?;
+    let mut notes = Vec::new();
     let (mode, changes) = match (&setup.workspace, sources.workspace) {
         (Some(workspace), Some(lower)) => {
             let stage = Stage::new(root, setup.limits.disk)?;
-            stage.workspace(root, workspace, &lower, sources.repository.as_ref())?
+            let overlay = stage.workspace(root, workspace, &lower, sources.repository.as_ref(), weaken)?;
+            match overlay {
+                Ok(changes) => (WorkspaceMode::Overlay, Some(changes)),
+                Err((stage, why)) => {
+                    notes.push(format!("workspace: degraded, copied because no overlay can be mounted ({why})"));
+                    let changes = stage.copy(root, workspace, sources.repository.as_ref())?;
+                    (WorkspaceMode::Copy, Some(changes))
+                }
+            }
         }
         _ => (WorkspaceMode::None, None),
     };
@@ -139,7 +152,7 @@ pub(crate) fn build(setup: &Setup, sources: Sources, weaken: &Weaken) -> Result<
         host(root)?;
     }
     enter()?;
-    Ok(View { mode, changes, writable: writable(), readable })
+    Ok(View { mode, changes, scratch, notes, writable: writable(), readable })
 }
 
 fn writable() -> Vec<PathBuf> {
@@ -243,8 +256,11 @@ fn process_files(root: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// How a directory is held open.
+const DIRECTORY: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
+
 /// One capped tmpfs under everything that is writable beside the workspace.
-fn scratch(root: &Path, size: u64) -> Result<(), Failure> {
+fn scratch(root: &Path, size: u64) -> Result<OwnedFd, Failure> {
     let at = root.join("sandbox");
     tmpfs(&at, &format!("mode=0755,size={size},nr_inodes=1m"))?;
     for (name, mode, inside) in
@@ -256,12 +272,14 @@ fn scratch(root: &Path, size: u64) -> Result<(), Failure> {
     }
     directory(&at.join("view/home"), 0o700)?;
     let part = |name: &str| tree(&at.join(name), false);
+    let held = open(&at, DIRECTORY, Mode::empty()).step("hold the scratch file system")?;
     let (tmp, shm, view) = (part("tmp")?, part("shm")?, part("view")?);
     // The three parts keep the file system; its root, where one could reach another's, goes.
     umount2(&at, MntFlags::MNT_DETACH).step("detach the scratch file system's root")?;
     place(&tmp, &root.join("tmp"), NOSUID | NODEV)?;
     place(&shm, &root.join("dev/shm"), NOSUID | NODEV)?;
-    place(&view, &at, NOSUID | NODEV)
+    place(&view, &at, NOSUID | NODEV)?;
+    Ok(held)
 }
 
 /// Where the overlay's layers stand until it is mounted.
@@ -277,13 +295,15 @@ impl Stage {
         Ok(Self { at })
     }
 
+    /// Mounts the overlay; gives the stage back where that cannot be.
     fn workspace(
         self,
         root: &Path,
         workspace: &Workspace,
         lower: &OwnedFd,
         repository: Option<&OwnedFd>,
-    ) -> Result<(WorkspaceMode, Option<OwnedFd>), Failure> {
+        weaken: &Weaken,
+    ) -> Result<Result<OwnedFd, (Self, String)>, Failure> {
         let inside = root.join("sandbox").join(OsStr::new(&workspace.name));
         directory(&inside, 0o755)?;
         let mode = Mode::from_bits_truncate(workspace.mode);
@@ -293,35 +313,61 @@ impl Stage {
             mknod(&upper.join(".git"), SFlag::S_IFCHR, Mode::empty(), device)
                 .step("hide the workspace's .git")?;
         }
-        let changes = open(&upper, OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty());
-        let changes = changes.step("open the workspace's upper directory")?;
-        if self.overlay("work", lower, &inside).is_err() {
-            return self.copy(&inside, workspace.mode);
+        let changes = open(&upper, DIRECTORY, Mode::empty()).step("open the workspace's upper directory")?;
+        self.lower("work", lower)?;
+        let mounted = match weaken.off(Layer::Overlay) {
+            true => Err(Failure::new("mount the overlay", "it was left out")),
+            false => self.overlay("work", &inside),
+        };
+        if let Err(failure) = mounted {
+            return Ok(Err((self, failure.to_string())));
         }
         if let Some(repository) = repository {
             let git = inside.join(".git");
             directory(&git, 0o755)?;
             self.layer("git", 0o755)?;
-            self.overlay("git", repository, &git)?;
+            self.lower("git", repository)?;
+            self.overlay("git", &git)?;
         }
-        umount2(&self.at, MntFlags::MNT_DETACH).step("detach the overlay's layers")?;
-        fs::remove_dir(&self.at).step("remove the stage")?;
-        Ok((WorkspaceMode::Overlay, Some(changes)))
+        self.detach()?;
+        Ok(Ok(changes))
     }
 
     /// Where the file system takes no overlay: a whole copy.
-    fn copy(self, inside: &Path, mode: u32) -> Result<(WorkspaceMode, Option<OwnedFd>), Failure> {
+    fn copy(
+        self,
+        root: &Path,
+        workspace: &Workspace,
+        repository: Option<&OwnedFd>,
+    ) -> Result<OwnedFd, Failure> {
         let copy = self.at.join("copy");
         directory(&copy, 0o700)?;
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let from = open(&self.at.join("work/lower"), flags, Mode::empty()).step("open the workspace")?;
-        transfer::copy_tree(&from, &copy).step("copy the workspace")?;
-        fs::set_permissions(&copy, fs::Permissions::from_mode(mode)).step("open the copy")?;
-        let changes = open(&copy, flags, Mode::empty()).step("open the copy")?;
-        place(&tree(&copy, false)?, inside, NOSUID | NODEV)?;
-        umount2(&self.at, MntFlags::MNT_DETACH).step("detach the stage")?;
-        fs::remove_dir(&self.at).step("remove the stage")?;
-        Ok((WorkspaceMode::Copy, Some(changes)))
+        self.copy_from("work", &copy)?;
+        if let Some(repository) = repository {
+            let git = copy.join(".git");
+            directory(&git, 0o755)?;
+            self.layer("git", 0o755)?;
+            self.lower("git", repository)?;
+            self.copy_from("git", &git)?;
+        }
+        let mode = fs::Permissions::from_mode(workspace.mode);
+        fs::set_permissions(&copy, mode).step("open the copy")?;
+        let changes = open(&copy, DIRECTORY, Mode::empty()).step("open the copy")?;
+        let inside = root.join("sandbox").join(OsStr::new(&workspace.name));
+        place(&tree(&copy, false)?, &inside, NOSUID | NODEV)?;
+        self.detach()?;
+        Ok(changes)
+    }
+
+    fn copy_from(&self, name: &str, to: &Path) -> Result<(), Failure> {
+        let from = open(&self.at.join(name).join("lower"), DIRECTORY, Mode::empty());
+        transfer::copy_tree(&from.step("open what is to be copied")?, to).step("copy the workspace")
+    }
+
+    /// Lets go of the layers; the mounts keep what they need.
+    fn detach(self) -> Result<(), Failure> {
+        umount2(&self.at, MntFlags::MNT_DETACH).step("detach the overlay's layers")?;
+        fs::remove_dir(&self.at).step("remove the stage")
     }
 
     /// The upper directory of one overlay, with room for its work and lower ones.
@@ -336,10 +382,12 @@ impl Stage {
         Ok(upper)
     }
 
-    fn overlay(&self, name: &str, lower: &OwnedFd, inside: &Path) -> Result<(), Failure> {
+    fn lower(&self, name: &str, lower: &OwnedFd) -> Result<(), Failure> {
+        place(lower, &self.at.join(name).join("lower"), NOSUID | NODEV | RDONLY)
+    }
+
+    fn overlay(&self, name: &str, inside: &Path) -> Result<(), Failure> {
         let layer = self.at.join(name);
-        let below = layer.join("lower");
-        place(lower, &below, NOSUID | NODEV | RDONLY)?;
         // The layers are named through a descriptor, so that no character of a path can be read as an option.
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let here = open(&layer, flags, Mode::empty()).step("open the overlay's layers")?;

@@ -39,7 +39,8 @@ pub(crate) enum ToInit {
 /// What the first process tells the gateway.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromInit {
-    /// Confined, and waiting for commands. Carries the workspace's upper directory, when there is one.
+    /// Confined, and waiting for commands. Carries the scratch file system, and the workspace's
+    /// upper directory or copy, when there is one.
     Ready {
         /// What is in force, one line each.
         layers: Vec<String>,

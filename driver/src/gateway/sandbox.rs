@@ -60,6 +60,7 @@ pub(crate) struct Sandbox {
     namespaces: Mutex<Option<Namespaces>>,
     cgroup: Mutex<Cgroup>,
     changes: Mutex<Option<OwnedFd>>,
+    scratch: Mutex<Option<OwnedFd>>,
     mode: WorkspaceMode,
     origin: Option<Origin>,
     environment: BTreeMap<String, String>,
@@ -130,6 +131,7 @@ impl Sandbox {
             namespaces: Mutex::new(Some(namespaces)),
             cgroup: Mutex::new(cgroup),
             changes: Mutex::new(ready.changes),
+            scratch: Mutex::new(ready.scratch),
             mode: ready.mode,
             origin: prepared.origin,
             environment,
@@ -181,18 +183,21 @@ impl Sandbox {
     fn hits(&self) -> Vec<String> {
         let cgroup = self.cgroup.lock().unwrap_or_else(PoisonError::into_inner);
         let mut hits: Vec<String> = cgroup.hits().into_iter().map(str::to_owned).collect();
-        let changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         let full =
             |fd: &OwnedFd| nix::sys::statvfs::fstatvfs(fd).is_ok_and(|stat| stat.blocks_available() == 0);
-        if changes.as_ref().is_some_and(full) {
-            hits.push("disk".to_owned());
+        for (name, held) in [("disk", &self.changes), ("tmp", &self.scratch)] {
+            if held.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(full) {
+                hits.push(name.to_owned());
+            }
         }
         hits
     }
 
     /// Removes what is left of an ended sandbox: its cgroup and its changes.
     pub(crate) fn remove(&self) -> Result<(), GatewayError> {
-        *self.changes.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        for held in [&self.changes, &self.scratch] {
+            *held.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
         let mut cgroup = self.cgroup.lock().unwrap_or_else(PoisonError::into_inner);
         cgroup.remove().map_err(GatewayError::io("remove the sandbox's cgroup"))
     }
@@ -283,6 +288,7 @@ fn workspace(
         return Err(refuse("the name home is taken by the agent's home"));
     }
     let origin = Origin::open(&real, &host.staging).map_err(|error| refuse(&error.to_string()))?;
+    let origin = if repository.is_some() { origin.showing_repository() } else { origin };
     let owner = (origin.owner().0, origin.owner().1);
     let tree = source(host, real.clone(), owner, false, prepared);
     if prepared.setup.apart && !tree.passed {

@@ -20,6 +20,8 @@ pub(crate) enum Layer {
     Limits,
     /// The network namespace.
     Network,
+    /// The overlay: the workspace is copied, as where none can be mounted.
+    Overlay,
 }
 
 /// The layers that are left out.
@@ -49,6 +51,7 @@ fn layer(name: &str) -> Result<Layer, String> {
         "no-new-privileges" => Layer::NoNewPrivileges,
         "limits" => Layer::Limits,
         "network" => Layer::Network,
+        "overlay" => Layer::Overlay,
         other => return Err(format!("leave out the layer {other}: there is none of this name")),
     })
 }

@@ -102,8 +102,8 @@ impl Walk<'_> {
                 .at("look at the host's", &here)?
                 .flatten();
             match stat {
-                _ if files::is_git(&name) && depth == 0 && below.is_some() => {}
-                Some(_) if files::is_git(&name) && below.is_none() => {
+                Some(_) if here == Path::new(".git") && self.origin.shows_repository() => {}
+                Some(_) if files::is_git(&name) && (depth == 0 || below.is_none()) => {
                     self.plan.drop_path(&here, "nothing named .git comes back");
                 }
                 _ if files::is_git(&name) => {}

@@ -24,6 +24,7 @@ pub(crate) struct Origin {
     owner: (u32, u32),
     mode: u32,
     taken: (i64, i64),
+    repository: bool,
 }
 
 impl Origin {
@@ -42,7 +43,18 @@ impl Origin {
             mode: meta.mode() & 0o777,
             taken: (now.tv_sec(), now.tv_nsec()),
             dir: Arc::new(dir.into()),
+            repository: false,
         })
+    }
+
+    /// The sandbox was given a repository of its own as `.git`.
+    pub(crate) fn showing_repository(self) -> Self {
+        Self { repository: true, ..self }
+    }
+
+    /// Whether a `.git` at the top is one that we put there.
+    pub(crate) fn shows_repository(&self) -> bool {
+        self.repository
     }
 
     pub(crate) fn dir(&self) -> BorrowedFd<'_> {
