@@ -37,6 +37,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("renaming_a_directory_of_the_host_is_answered_as_in_any_overlay", directory_rename),
     ("the_owner_of_new_files_is_the_workspaces", owner),
     ("deep_nesting_stays_behind", deep),
+    ("the_engines_state_in_the_workspace_is_hidden_and_kept", state_inside),
 ];
 
 /// The same where no overlay can be mounted, with the same results.
@@ -327,4 +328,19 @@ fn deep(lab: &Lab) {
     assert_eq!(seen.end.exit, Exit::Code(0), "{}", seen.err);
     assert_eq!(seen.end.dropped.len(), 1, "{:?}", seen.dropped());
     assert!(seen.end.dropped[0].reason.contains("deep"));
+}
+
+/// A workspace around its own engine's state, as with `dir = "."`.
+fn state_inside(lab: &Lab) {
+    lab.write("f", "x");
+    let socket = lab.gateway().socket().to_owned();
+    let mut spec = lab.spec("ls -A; mkdir state; echo evil > state/planted; echo y > g; find . -type s");
+    spec.workspace = lab.dir().to_owned();
+    let seen = lab.run(spec).unwrap();
+    assert_eq!(seen.out.split_whitespace().collect::<Vec<_>>(), ["space"], "{}", seen.err);
+    assert_eq!((seen.changed(), seen.dropped()), (vec!["Written g".to_owned()], vec!["state".to_owned()]));
+    assert!(socket.exists() && !lab.dir().join("state/planted").exists());
+    let mut spec = lab.spec("true");
+    spec.workspace = lab.dir().join("state");
+    assert_eq!(lab.run(spec).unwrap_err().class(), TransportClass::Workspace);
 }

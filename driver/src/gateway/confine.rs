@@ -70,9 +70,11 @@ fn limits(setup: &Setup, weaken: &Weaken) -> Result<(), Failure> {
 }
 
 fn landlock(writable: &[PathBuf], readable: &[PathBuf]) -> Result<String, Failure> {
-    let abi = ABI::V7;
+    let abi = ABI::V9;
     let read = AccessFs::from_read(abi);
+    // To connect to a socket that was not made inside is never granted, where the kernel can tell: it is the host's.
     let all = AccessFs::from_all(abi);
+    let written = all & !AccessFs::ResolveUnix;
     let device: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
     let look: BitFlags<AccessFs> = AccessFs::ReadDir.into();
     let files = AccessFs::ReadFile | AccessFs::ReadDir;
@@ -89,7 +91,7 @@ fn landlock(writable: &[PathBuf], readable: &[PathBuf]) -> Result<String, Failur
         .and_then(|set| set.add_rules(path_beneath_rules(existing(&SYSTEM), read)))
         .and_then(|set| set.add_rules(path_beneath_rules(existing(&DEVICES), device)))
         .and_then(|set| set.add_rules(path_beneath_rules(readable, read)))
-        .and_then(|set| set.add_rules(path_beneath_rules(writable, all)))
+        .and_then(|set| set.add_rules(path_beneath_rules(writable, written)))
         .and_then(landlock::RulesetCreated::restrict_self);
     let status = result.map_err(|error| Failure::new("restrict files with Landlock", error.to_string()))?;
     Ok(match status.ruleset {

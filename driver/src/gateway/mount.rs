@@ -308,13 +308,9 @@ impl Stage {
         directory(&inside, 0o755)?;
         let mode = Mode::from_bits_truncate(workspace.mode);
         let upper = self.layer("work", mode.bits())?;
-        if workspace.has_git && repository.is_none() {
-            let device = makedev(0, 0);
-            mknod(&upper.join(".git"), SFlag::S_IFCHR, Mode::empty(), device)
-                .step("hide the workspace's .git")?;
-        }
         let changes = open(&upper, DIRECTORY, Mode::empty()).step("open the workspace's upper directory")?;
         self.lower("work", lower)?;
+        workspace.hidden.iter().try_for_each(|path| self.hide(&upper, path))?;
         let mounted = match weaken.off(Layer::Overlay) {
             true => Err(Failure::new("mount the overlay", "it was left out")),
             false => self.overlay("work", &inside),
@@ -333,6 +329,20 @@ impl Stage {
         Ok(Ok(changes))
     }
 
+    /// Covers a path of the workspace, in the upper directory, with the mark of something deleted.
+    fn hide(&self, upper: &Path, path: &Path) -> Result<(), Failure> {
+        let below = self.at.join("work/lower");
+        let mut here = PathBuf::new();
+        for part in path.parent().unwrap_or(Path::new("")) {
+            here.push(part);
+            let meta = fs::metadata(below.join(&here)).step("look at a part of a hidden path")?;
+            directory(&upper.join(&here), 0o700)?;
+            fs::set_permissions(upper.join(&here), meta.permissions()).step("make a part of a hidden path")?;
+        }
+        mknod(&upper.join(path), SFlag::S_IFCHR, Mode::empty(), makedev(0, 0))
+            .step(format!("hide the workspace's {}", path.display()))
+    }
+
     /// Where the file system takes no overlay: a whole copy.
     fn copy(
         self,
@@ -342,13 +352,15 @@ impl Stage {
     ) -> Result<OwnedFd, Failure> {
         let copy = self.at.join("copy");
         directory(&copy, 0o700)?;
-        self.copy_from("work", &copy)?;
+        // A state directory of the engine's may be hidden; `.git` is never copied.
+        let hidden = workspace.hidden.iter().find(|path| *path != Path::new(".git"));
+        self.copy_from("work", &copy, hidden.map(PathBuf::as_path))?;
         if let Some(repository) = repository {
             let git = copy.join(".git");
             directory(&git, 0o755)?;
             self.layer("git", 0o755)?;
             self.lower("git", repository)?;
-            self.copy_from("git", &git)?;
+            self.copy_from("git", &git, None)?;
         }
         let mode = fs::Permissions::from_mode(workspace.mode);
         fs::set_permissions(&copy, mode).step("open the copy")?;
@@ -359,9 +371,9 @@ impl Stage {
         Ok(changes)
     }
 
-    fn copy_from(&self, name: &str, to: &Path) -> Result<(), Failure> {
+    fn copy_from(&self, name: &str, to: &Path, hidden: Option<&Path>) -> Result<(), Failure> {
         let from = open(&self.at.join(name).join("lower"), DIRECTORY, Mode::empty());
-        transfer::copy_tree(&from.step("open what is to be copied")?, to).step("copy the workspace")
+        transfer::copy_tree(&from.step("open what is to be copied")?, to, hidden).step("copy the workspace")
     }
 
     /// Lets go of the layers; the mounts keep what they need.

@@ -118,8 +118,8 @@ pub(crate) struct Workspace {
     pub(crate) mode: u32,
     /// What stands as its `.git`.
     pub(crate) repository: Option<Source>,
-    /// The host's has something named `.git`.
-    pub(crate) has_git: bool,
+    /// Paths of it that the sandbox does not see, relative to it.
+    pub(crate) hidden: Vec<PathBuf>,
 }
 
 /// A host path, and whether its mounts come as a descriptor.

@@ -303,13 +303,21 @@ fn workspace(
             Some(source(host, real, owner, false, prepared))
         }
     };
+    // The gateway's own socket is in its state, where it must not be reached from inside.
+    let state = host.state.strip_prefix(&real).ok().map(Path::to_owned);
+    if state.as_deref() == Some(Path::new("")) {
+        return Err(refuse("it is the gateway's own state directory"));
+    }
+    let shows_git = repository.is_none() && fs::symlink_metadata(real.join(".git")).is_ok();
+    let git = shows_git.then(|| PathBuf::from(".git")).into_iter();
+    let origin = origin.hiding(state.clone());
     prepared.workdir = format!("{SANDBOX}/{name}");
     prepared.setup.workspace = Some(Workspace {
         name,
         source: tree,
         mode: origin.mode(),
         repository,
-        has_git: fs::symlink_metadata(real.join(".git")).is_ok(),
+        hidden: git.chain(state.clone()).collect(),
     });
     prepared.origin = Some(origin);
     Ok(())

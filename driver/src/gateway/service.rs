@@ -500,30 +500,42 @@ impl workspace::workspace_server::Workspace for Service {
         }
         let request = request.into_inner();
         let record = self.find(&request.sandbox, None)?;
-        let mut done = record.ending.lock().await;
-        if let Some(done) = done.as_ref().filter(|done| done.applied || request.discard) {
-            return Ok(Response::new(wire(done.clone())));
-        }
-        let sandbox = record.sandbox().ok_or_else(|| Status::failed_precondition("sandbox is not ready"))?;
-        record.enter(SandboxPhase::Stopping);
-        let remains = sandbox.end().await.map_err(|error| status_of(&error))?;
-        record.enter(SandboxPhase::Stopped);
-        // Dropped with this call when its caller goes away, and then the sync takes back what it did.
+        // Dropped with this call when its caller goes away, and then the sync takes back what it did; its own task
+        // holds the sandbox until that is over.
         let cancel = CancelOnDrop::default();
-        let outcome = sandbox.sync(&self.0.staging, request.discard, cancel.0.clone()).await;
-        let outcome = outcome.map_err(|error| status_of(&error))?;
-        let earlier = done.take().unwrap_or_default();
-        let back = SyncedBack {
-            changed: outcome.changed,
-            dropped: outcome.dropped,
-            killed: if earlier.killed.is_empty() { remains.killed } else { earlier.killed },
-            limits_hit: remains.hits,
-            layers: sandbox.layers.clone(),
-            applied: outcome.applied,
-        };
-        *done = Some(back.clone());
-        Ok(Response::new(wire(back)))
+        let job = sync_back(self.0.staging.clone(), record, request.discard, cancel.0.clone());
+        let back = tokio::spawn(job).await.map_err(|error| Status::internal(error.to_string()))?;
+        Ok(Response::new(wire(back?)))
     }
+}
+
+/// Ends the sandbox and brings its changes back. Once that was done, answers what was done.
+async fn sync_back(
+    staging: PathBuf,
+    record: Arc<Record>,
+    discard: bool,
+    cancel: Arc<std::sync::atomic::AtomicBool>,
+) -> Result<SyncedBack, Status> {
+    let mut done = record.ending.lock().await;
+    if let Some(done) = done.as_ref().filter(|done| done.applied || discard) {
+        return Ok(done.clone());
+    }
+    let sandbox = record.sandbox().ok_or_else(|| Status::failed_precondition("sandbox is not ready"))?;
+    record.enter(SandboxPhase::Stopping);
+    let remains = sandbox.end().await.map_err(|error| status_of(&error))?;
+    record.enter(SandboxPhase::Stopped);
+    let outcome = sandbox.sync(&staging, discard, cancel).await.map_err(|error| status_of(&error))?;
+    let earlier = done.take().unwrap_or_default();
+    let back = SyncedBack {
+        changed: outcome.changed,
+        dropped: outcome.dropped,
+        killed: if earlier.killed.is_empty() { remains.killed } else { earlier.killed },
+        limits_hit: remains.hits,
+        layers: sandbox.layers.clone(),
+        applied: outcome.applied,
+    };
+    *done = Some(back.clone());
+    Ok(back)
 }
 
 #[derive(Default)]

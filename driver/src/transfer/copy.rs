@@ -10,7 +10,7 @@ use std::{
         unix::fs::{DirBuilderExt, OpenOptionsExt, symlink},
     },
     path::Path,
-    sync::atomic::AtomicBool,
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use nix::{
@@ -27,17 +27,18 @@ use super::{
     files::{self, kind},
     origin::Origin,
     overlay::{same_content, same_link},
-    plan::{Action, LARGEST, Node, Plan, stays_inside, unfit},
+    plan::{Action, HIDDEN, LARGEST, Node, Plan, stays_inside, unfit},
 };
 
 /// Copies a tree without its top-level `.git`: files, directories and links; anything else stays behind.
-pub(crate) fn copy_tree(from: &OwnedFd, to: &Path) -> Result<(), TransferError> {
-    copy_directory(from, to, 0)
+pub(crate) fn copy_tree(from: &OwnedFd, to: &Path, hidden: Option<&Path>) -> Result<(), TransferError> {
+    copy_directory(from, to, 0, hidden)
 }
 
-fn copy_directory(from: &OwnedFd, to: &Path, depth: usize) -> Result<(), TransferError> {
+/// `hidden` is relative to `from`.
+fn copy_directory(from: &OwnedFd, to: &Path, depth: usize, hidden: Option<&Path>) -> Result<(), TransferError> {
     for name in files::names(from).at("list", to)? {
-        if depth == 0 && files::is_git(&name) {
+        if depth == 0 && files::is_git(&name) || hidden == Some(Path::new(&name)) {
             continue;
         }
         let at = to.join(&name);
@@ -45,7 +46,8 @@ fn copy_directory(from: &OwnedFd, to: &Path, depth: usize) -> Result<(), Transfe
         match kind(&stat) {
             SFlag::S_IFDIR => {
                 fs::DirBuilder::new().mode(0o700).create(&at).at("make", &at)?;
-                copy_directory(&files::open_dir(from, Path::new(&name)).at("open", &at)?, &at, depth + 1)?;
+                let inner = files::open_dir(from, Path::new(&name)).at("open", &at)?;
+                copy_directory(&inner, &at, depth + 1, hidden.and_then(|path| path.strip_prefix(&name).ok()))?;
                 files::set_mode(AT_FDCWD, at.as_os_str(), files::permissions(&stat))
                     .at("set the mode of", &at)?;
             }
@@ -69,8 +71,8 @@ fn copy_file(from: &OwnedFd, name: &OsStr, at: &Path, stat: &FileStat) -> Result
 }
 
 /// Compares the copy with the host's workspace.
-pub(super) fn walk(copy: &OwnedFd, origin: &Origin) -> Result<Plan, TransferError> {
-    let mut walk = Walk { origin, plan: Plan::default() };
+pub(super) fn walk(copy: &OwnedFd, origin: &Origin, cancel: &AtomicBool) -> Result<Plan, TransferError> {
+    let mut walk = Walk { origin, cancel, plan: Plan::default() };
     let host = files::open_dir(origin.dir(), Path::new("")).at("open", origin.path())?;
     walk.directory(copy, Some(&host), Path::new(""), 0)?;
     Ok(walk.plan)
@@ -78,6 +80,7 @@ pub(super) fn walk(copy: &OwnedFd, origin: &Origin) -> Result<Plan, TransferErro
 
 struct Walk<'a> {
     origin: &'a Origin,
+    cancel: &'a AtomicBool,
     plan: Plan,
 }
 
@@ -89,6 +92,9 @@ impl Walk<'_> {
         path: &Path,
         depth: usize,
     ) -> Result<(), TransferError> {
+        if self.cancel.load(Ordering::Relaxed) {
+            return Err(TransferError::Cancelled);
+        }
         let mut all: BTreeSet<_> = files::names(dir).at("list", path)?.into_iter().collect();
         if let Some(host) = host {
             all.extend(files::names(host).at("list the host's", path)?);
@@ -102,6 +108,8 @@ impl Walk<'_> {
                 .at("look at the host's", &here)?
                 .flatten();
             match stat {
+                Some(_) if self.origin.hides(&here) => self.plan.drop_path(&here, HIDDEN),
+                None if self.origin.hides(&here) => {}
                 Some(_) if here == Path::new(".git") && self.origin.shows_repository() => {}
                 Some(_) if files::is_git(&name) && (depth == 0 || below.is_none()) => {
                     self.plan.drop_path(&here, "nothing named .git comes back");

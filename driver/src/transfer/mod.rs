@@ -38,7 +38,7 @@ pub(crate) fn sync_overlay(
     discard: bool,
     cancel: &AtomicBool,
 ) -> Result<SyncOutcome, TransferError> {
-    finish(&overlay::walk(upper, origin)?, upper, origin, staging, discard, cancel)
+    finish(&overlay::walk(upper, origin, cancel)?, upper, origin, staging, discard, cancel)
 }
 
 /// Brings back a whole copy, by what differs.
@@ -49,7 +49,7 @@ pub(crate) fn sync_copy(
     discard: bool,
     cancel: &AtomicBool,
 ) -> Result<SyncOutcome, TransferError> {
-    finish(&copy::walk(copy, origin)?, copy, origin, staging, discard, cancel)
+    finish(&copy::walk(copy, origin, cancel)?, copy, origin, staging, discard, cancel)
 }
 
 fn finish(

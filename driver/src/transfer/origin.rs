@@ -25,6 +25,7 @@ pub(crate) struct Origin {
     mode: u32,
     taken: (i64, i64),
     repository: bool,
+    hidden: Option<PathBuf>,
 }
 
 impl Origin {
@@ -44,12 +45,23 @@ impl Origin {
             taken: (now.tv_sec(), now.tv_nsec()),
             dir: Arc::new(dir.into()),
             repository: false,
+            hidden: None,
         })
     }
 
     /// The sandbox was given a repository of its own as `.git`.
     pub(crate) fn showing_repository(self) -> Self {
         Self { repository: true, ..self }
+    }
+
+    /// The sandbox does not see this path, relative to the workspace.
+    pub(crate) fn hiding(self, path: Option<PathBuf>) -> Self {
+        Self { hidden: path, ..self }
+    }
+
+    /// Whether this is that path.
+    pub(crate) fn hides(&self, path: &Path) -> bool {
+        self.hidden.as_deref() == Some(path)
     }
 
     /// Whether a `.git` at the top is one that we put there.

@@ -1,7 +1,12 @@
 //! Turns the upper directory of an overlay into a plan, in time that grows with the changes alone.
 //! It refuses to know the lower directory beyond the paths that changed.
 
-use std::{ffi::OsStr, os::fd::OwnedFd, path::Path};
+use std::{
+    ffi::OsStr,
+    os::fd::OwnedFd,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use nix::sys::stat::{FileStat, SFlag};
 
@@ -9,18 +14,19 @@ use super::{
     error::{At as _, TransferError},
     files::{self, kind},
     origin::Origin,
-    plan::{Action, LARGEST, Node, Plan, stays_inside, unfit},
+    plan::{Action, HIDDEN, LARGEST, Node, Plan, stays_inside, unfit},
 };
 
 /// Reads every entry of the upper directory.
-pub(super) fn walk(upper: &OwnedFd, origin: &Origin) -> Result<Plan, TransferError> {
-    let mut walk = Walk { origin, plan: Plan::default() };
+pub(super) fn walk(upper: &OwnedFd, origin: &Origin, cancel: &AtomicBool) -> Result<Plan, TransferError> {
+    let mut walk = Walk { origin, cancel, plan: Plan::default() };
     walk.directory(upper, Path::new(""), false, 0)?;
     Ok(walk.plan)
 }
 
 struct Walk<'a> {
     origin: &'a Origin,
+    cancel: &'a AtomicBool,
     plan: Plan,
 }
 
@@ -33,6 +39,9 @@ impl Walk<'_> {
         fresh: bool,
         depth: usize,
     ) -> Result<(), TransferError> {
+        if self.cancel.load(Ordering::Relaxed) {
+            return Err(TransferError::Cancelled);
+        }
         for name in files::names(dir).at("list", path)? {
             let here = path.join(&name);
             let Some(stat) = files::look(dir, &name).at("look at", &here)? else { continue };
@@ -40,7 +49,12 @@ impl Walk<'_> {
                 true => None,
                 false => files::look_beneath(self.origin.dir(), &here).at("look at the host's", &here)?,
             };
-            if files::is_git(&name) {
+            if self.origin.hides(&here) {
+                // What hides it is ours; a thing in its place is not.
+                if kind(&stat) != SFlag::S_IFCHR {
+                    self.plan.drop_path(&here, HIDDEN);
+                }
+            } else if files::is_git(&name) {
                 self.git(dir, &here, &stat);
             } else if let Some(reason) = unfit(&here, depth) {
                 self.plan.drop_path(&here, reason);

@@ -11,6 +11,8 @@ use crate::turn::{Change, ChangeKind, Dropped};
 
 /// One directory below another, at most; deeper ones stay behind.
 pub(super) const DEEPEST: usize = 200;
+/// Why what stands in place of the engine's own state stays behind.
+pub(super) const HIDDEN: &str = "the engine's own state stands there";
 /// Bytes of the longest path that comes back.
 const LONGEST: usize = 3500;
 /// Apparent bytes of the largest file that comes back.
