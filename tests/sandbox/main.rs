@@ -16,6 +16,7 @@ mod basics;
 mod hostile;
 mod lab;
 mod sdk;
+mod soak;
 mod workspace;
 
 use std::{
@@ -42,8 +43,17 @@ fn main() -> ExitCode {
         hostile::victim(dir, mark);
         return ExitCode::SUCCESS;
     }
+    if args.iter().any(|arg| arg == "--bench") {
+        soak::bench();
+        return ExitCode::SUCCESS;
+    }
     let words: Vec<&String> = args.iter().filter(|arg| !arg.starts_with("--")).collect();
-    let tests: Vec<Test> = [basics::TESTS, workspace::TESTS, attacks::TESTS, hostile::TESTS, sdk::TESTS].concat();
+    let soak = args.iter().any(|arg| arg == "--soak");
+    let tests: Vec<Test> = if soak {
+        soak::TESTS.to_vec()
+    } else {
+        [basics::TESTS, workspace::TESTS, attacks::TESTS, hostile::TESTS, sdk::TESTS].concat()
+    };
     let chosen: Vec<Test> = tests
         .into_iter()
         .filter(|(name, _)| words.is_empty() || words.iter().any(|word| name.contains(*word)))

@@ -31,7 +31,12 @@ fn python() -> Option<PathBuf> {
     made.then_some(python)
 }
 
-fn serve(lab: &Lab, address: &str, token: &str, work: impl FnOnce(&Gateway) + Send + 'static) -> Result<(), driver::GatewayError> {
+fn serve(
+    lab: &Lab,
+    address: &str,
+    token: &str,
+    work: impl FnOnce(&Gateway) + Send + 'static,
+) -> Result<(), driver::GatewayError> {
     let config = ServeConfig {
         state_dir: lab.dir().join("served"),
         socket: None,
@@ -55,7 +60,12 @@ fn sdk(lab: &Lab) {
     std::fs::write(&descriptors, driver::wire::DESCRIPTORS).unwrap();
     let result = serve(lab, "127.0.0.1:0", TOKEN, move |gateway| {
         let mut command = Command::new(python);
-        command.arg(SCRIPT).arg(gateway.socket()).arg(gateway.tcp().unwrap().to_string()).arg(TOKEN).arg(&descriptors);
+        command
+            .arg(SCRIPT)
+            .arg(gateway.socket())
+            .arg(gateway.tcp().unwrap().to_string())
+            .arg(TOKEN)
+            .arg(&descriptors);
         let output = command.output().unwrap();
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         assert_eq!(text(&output.stdout), "fine\n", "{}", text(&output.stderr));

@@ -44,7 +44,13 @@ pub(crate) const TESTS: &[Test] = &[
 #[cfg(feature = "weaken")]
 pub(crate) fn copied(lab: &Lab) {
     for (name, test) in TESTS {
-        if ["the_sandbox_sees_no_git_unless_it_is_given_one", "renaming_a_directory_of_the_host_is_answered_as_in_any_overlay", "git_npm_python_and_cargo_work_in_the_overlay"].contains(name) {
+        if [
+            "the_sandbox_sees_no_git_unless_it_is_given_one",
+            "renaming_a_directory_of_the_host_is_answered_as_in_any_overlay",
+            "git_npm_python_and_cargo_work_in_the_overlay",
+        ]
+        .contains(name)
+        {
             continue;
         }
         println!("  copied: {name}");

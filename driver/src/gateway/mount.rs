@@ -139,7 +139,9 @@ pub(crate) fn build(setup: &Setup, sources: Sources, weaken: &Weaken) -> Result<
             match overlay {
                 Ok(changes) => (WorkspaceMode::Overlay, Some(changes)),
                 Err((stage, why)) => {
-                    notes.push(format!("workspace: degraded, copied because no overlay can be mounted ({why})"));
+                    notes.push(format!(
+                        "workspace: degraded, copied because no overlay can be mounted ({why})"
+                    ));
                     let changes = stage.copy(root, workspace, sources.repository.as_ref())?;
                     (WorkspaceMode::Copy, Some(changes))
                 }
@@ -337,7 +339,8 @@ impl Stage {
             here.push(part);
             let meta = fs::metadata(below.join(&here)).step("look at a part of a hidden path")?;
             directory(&upper.join(&here), 0o700)?;
-            fs::set_permissions(upper.join(&here), meta.permissions()).step("make a part of a hidden path")?;
+            fs::set_permissions(upper.join(&here), meta.permissions())
+                .step("make a part of a hidden path")?;
         }
         mknod(&upper.join(path), SFlag::S_IFCHR, Mode::empty(), makedev(0, 0))
             .step(format!("hide the workspace's {}", path.display()))

@@ -36,7 +36,12 @@ pub(crate) fn copy_tree(from: &OwnedFd, to: &Path, hidden: Option<&Path>) -> Res
 }
 
 /// `hidden` is relative to `from`.
-fn copy_directory(from: &OwnedFd, to: &Path, depth: usize, hidden: Option<&Path>) -> Result<(), TransferError> {
+fn copy_directory(
+    from: &OwnedFd,
+    to: &Path,
+    depth: usize,
+    hidden: Option<&Path>,
+) -> Result<(), TransferError> {
     for name in files::names(from).at("list", to)? {
         if depth == 0 && files::is_git(&name) || hidden == Some(Path::new(&name)) {
             continue;
@@ -47,7 +52,12 @@ fn copy_directory(from: &OwnedFd, to: &Path, depth: usize, hidden: Option<&Path>
             SFlag::S_IFDIR => {
                 fs::DirBuilder::new().mode(0o700).create(&at).at("make", &at)?;
                 let inner = files::open_dir(from, Path::new(&name)).at("open", &at)?;
-                copy_directory(&inner, &at, depth + 1, hidden.and_then(|path| path.strip_prefix(&name).ok()))?;
+                copy_directory(
+                    &inner,
+                    &at,
+                    depth + 1,
+                    hidden.and_then(|path| path.strip_prefix(&name).ok()),
+                )?;
                 files::set_mode(AT_FDCWD, at.as_os_str(), files::permissions(&stat))
                     .at("set the mode of", &at)?;
             }
