@@ -2,7 +2,9 @@
 //! It refuses to know processes but by their number; where no cgroup can be had it says so and does nothing.
 
 use std::{
-    fs, io,
+    fs::{self, File},
+    io,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
 
@@ -33,6 +35,7 @@ enum Parents {
 #[derive(Debug, Default)]
 pub(crate) struct Cgroup {
     dirs: Vec<PathBuf>,
+    one: bool,
 }
 
 /// One mounted cgroup file system.
@@ -106,6 +109,7 @@ impl Cgroups {
                 }
             }
             Parents::One(parents) => {
+                cgroup.one = true;
                 for (controller, parent) in parents {
                     let dir = cgroup.make(parent.join(&name))?;
                     write_one(controller, &dir, limits)?;
@@ -140,8 +144,17 @@ impl Cgroup {
         Ok(dir)
     }
 
-    /// Moves a process in.
+    /// Where a process joins by itself, in version 1.
+    pub(crate) fn to_join(&self) -> io::Result<Vec<OwnedFd>> {
+        let open = |dir: &PathBuf| Ok(File::options().write(true).open(dir.join("tasks"))?.into());
+        self.dirs.iter().filter(|_| self.one).map(open).collect()
+    }
+
+    /// Moves a process in that does not join by itself.
     pub(crate) fn add(&self, pid: i32) -> io::Result<()> {
+        if self.one {
+            return Ok(());
+        }
         self.dirs.iter().try_for_each(|dir| fs::write(dir.join("cgroup.procs"), pid.to_string()))
     }
 

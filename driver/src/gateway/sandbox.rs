@@ -115,8 +115,9 @@ impl Sandbox {
         let cgroup =
             host.cgroups.create(id, &limits).map_err(GatewayError::io("make the sandbox's cgroup"))?;
         prepared.setup.rlimits = !host.cgroups.works();
+        let join = cgroup.to_join().map_err(GatewayError::io("open the sandbox's cgroup"))?;
         let identity = if prepared.setup.apart { Identity::Apart } else { Identity::Own };
-        let (namespaces, socket) = namespace::spawn(identity, &weaken)?;
+        let (namespaces, socket) = namespace::spawn(identity, &join, &weaken)?;
         cgroup.add(namespaces.pid).map_err(GatewayError::io("move the sandbox into its cgroup"))?;
         let link = Link::new(socket, gone).map_err(GatewayError::io("watch the sandbox's socket"))?;
         let fds: Vec<BorrowedFd<'_>> = prepared.fds.iter().map(AsFd::as_fd).collect();
