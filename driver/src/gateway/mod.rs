@@ -1,0 +1,37 @@
+//! Turns OpenShell's gateway API into Linux namespaces, in this process and on this host.
+//! It refuses to know turns; a sandbox is made, runs commands, and goes.
+
+mod cgroup;
+mod confine;
+mod error;
+mod etc;
+mod init;
+mod link;
+mod mount;
+mod namespace;
+mod program;
+mod protocol;
+mod sandbox;
+mod seccomp;
+mod serve;
+mod service;
+pub(crate) mod socket;
+mod store;
+mod stream;
+mod sys;
+mod validate;
+mod weaken;
+
+use std::process::ExitCode;
+
+pub use error::GatewayError;
+pub use serve::{Gateway, GatewayConfig, ServeConfig, serve};
+
+/// Takes over when this process was started as a sandbox's first one; then the answer is its exit code.
+///
+/// A binary that embeds the gateway asks this before anything else in its `main`, and before it starts a thread.
+#[must_use]
+pub fn role() -> Option<ExitCode> {
+    let name = std::env::args_os().next()?;
+    (name.as_encoded_bytes() == namespace::INIT_NAME.to_bytes()).then(init::main)
+}
