@@ -284,7 +284,9 @@ impl Git {
         let pack = self.dir.join("objects/pack/pack");
         let tool = self.tool(&["pack-objects", "--revs", "--shallow", "-q"]).arg(pack);
         let wants = format!("--shallow {commit}\n{commit}\n");
-        run("copy the base commit", tool.input(Input::Bytes(wants.into_bytes()))).await.map(drop)
+        run("copy the base commit", tool.input(Input::Bytes(wants.into_bytes()))).await?;
+        let shallow = self.dir.join("shallow");
+        std::fs::write(&shallow, format!("{commit}\n")).map_err(WorldError::io("write", &shallow))
     }
 
     /// Fetches from `url` what `refspecs` name; `shallow` brings commits without their ancestors.

@@ -1,7 +1,7 @@
 //! Turns the names that belong to the engine into what git is told, so that none is part of a candidate (N10).
 //! It refuses to know what is in those files.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Component, Path, PathBuf};
 
@@ -34,10 +34,15 @@ impl Reserved {
     }
 
     /// Everything but the reserved paths, as `git add` takes it. In-tree ignore rules cannot undo these.
+    ///
+    /// They are globs that match one name only: git takes an excluded path, word for word, for one that was asked
+    /// for, and fails when an ignore rule covers it.
     pub(super) fn pathspecs(&self) -> Vec<OsString> {
-        let excluded =
-            self.0.iter().map(|path| joined(b":(top,exclude,literal)", path.as_os_str().as_bytes()));
-        std::iter::once(OsString::from(":(top)")).chain(excluded).collect()
+        let excluded = self.0.iter().flat_map(|path| {
+            let glob = [b":(top,exclude,glob)", glob(path).as_slice()].concat();
+            [glob.clone(), [glob.as_slice(), b"/**"].concat()]
+        });
+        std::iter::once(OsString::from(":(top)")).chain(excluded.map(OsString::from_vec)).collect()
     }
 
     /// The reserved paths as `git clean` takes them, anchored, each with its `-e`.
@@ -57,8 +62,19 @@ fn is_plain(path: &Path) -> bool {
     components.peek().is_some() && components.all(|component| matches!(component, Component::Normal(_)))
 }
 
-fn joined(prefix: &[u8], rest: &[u8]) -> OsString {
-    OsStr::from_bytes(&[prefix, rest].concat()).to_owned()
+/// `path` as a glob that matches it and is not spelled like it.
+fn glob(path: &Path) -> Vec<u8> {
+    let bytes = path.as_os_str().as_bytes();
+    let plain = bytes.iter().rposition(u8::is_ascii_alphanumeric);
+    let mut glob = Vec::new();
+    for (at, &byte) in bytes.iter().enumerate() {
+        match byte {
+            _ if Some(at) == plain => glob.extend([b'[', byte, b']']),
+            b'*' | b'?' | b'[' | b'\\' => glob.extend([b'\\', byte]),
+            _ => glob.push(byte),
+        }
+    }
+    glob
 }
 
 /// `path` as an anchored ignore pattern that matches nothing else.
@@ -99,6 +115,9 @@ mod tests {
     fn characters_that_mean_something_to_git_are_taken_literally() {
         for (path, expect) in [("STEER.md", "/STEER.md"), ("a*[b]?", "/a\\*\\[b]\\?"), ("x ", "/x\\ ")] {
             assert_eq!(pattern(Path::new(path)), expect.as_bytes());
+        }
+        for (path, expect) in [(".claude", ".claud[e]"), ("a*b[c].-", "a\\*b\\[[c]].-"), ("x/é", "[x]/é")] {
+            assert_eq!(glob(Path::new(path)), expect.as_bytes());
         }
     }
 }

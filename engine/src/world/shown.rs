@@ -43,16 +43,9 @@ struct Seen {
 
 impl Projection {
     /// Shows a repository for the first time: writes one that is the engine's, and looks at one that is the user's.
-    pub(super) async fn create(
-        git: &Git,
-        facts: &Facts,
-        exclude: &Reserved,
-    ) -> Result<Projection, WorldError> {
+    pub(super) fn create(git: &Git, facts: &Facts, exclude: &Reserved) -> Result<Projection, WorldError> {
         let mut projection = Projection::new(git, facts, exclude, Guard::default());
         if facts.shown.ours {
-            if facts.shown.origin.is_some() {
-                git.pack_refs().await?;
-            }
             projection.write_anew()?;
         }
         projection.look()?;
@@ -209,6 +202,8 @@ impl Projection {
         let config = layout::projected_config(self.sha256, self.shown.origin.as_deref());
         self.write(&root, "config", &mut config.as_bytes())?;
         self.write(&root, "info/exclude", &mut self.exclude.as_slice())?;
+        // Files are kept and put back as they are, so an agent's own git must not convert them either.
+        self.write(&root, "info/attributes", &mut layout::ATTRIBUTES.as_bytes())?;
         self.write(&root, "HEAD", &mut format!("ref: {}\n", branch(&self.run)).as_bytes())?;
         for name in ["shallow", "packed-refs"] {
             if let Ok(mut file) = File::open(self.source.join(name)) {

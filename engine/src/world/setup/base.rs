@@ -73,6 +73,9 @@ impl Setup<'_> {
         }
         let commit = fetched?;
         git.delete_ref(FETCHED).await?;
+        if self.spec.history {
+            git.pack_refs().await?;
+        }
         git.reset(&commit).await?;
         let date = git.date(&commit).await?;
         claim::move_into_place(&self.spec.place, &new)?;
@@ -82,6 +85,10 @@ impl Setup<'_> {
 
     /// Fetches the commit that is asked for: alone, or with the whole history.
     async fn fetched(&self, git: &Git, url: &OsStr) -> Result<CommitSha, WorldError> {
+        if self.spec.reference.as_deref() == Some("") {
+            // To git this would be `HEAD`.
+            return self.commit_of(git, &[], url).await;
+        }
         if self.spec.history {
             return self.fetched_whole(git, url).await;
         }

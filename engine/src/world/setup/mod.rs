@@ -156,10 +156,9 @@ impl<'a> Setup<'a> {
     /// Writes what makes the setup a finished one: refs, the repository that is shown, and last the facts.
     async fn finish(&self, git: &Git, facts: Facts) -> Result<Workspace, WorldError> {
         let state_dir = &self.spec.place.state_dir;
-        objects::write_ref(git.dir(), "refs/crucible/base", &facts.base, true)?;
         objects::write_ref(git.dir(), &branch(&facts.run), &facts.baseline, true)?;
         objects::write_head(git.dir(), &branch(&facts.run))?;
-        let mut shown = Projection::create(git, &facts, &Reserved::with(&self.spec.place.own)).await?;
+        let mut shown = Projection::create(git, &facts, &Reserved::with(&self.spec.place.own))?;
         shown.show_best(&objects::list(&git.dir().join("objects"))?, &facts.baseline)?;
         objects::sync_all(git.dir())?;
         if self.spec.source != Source::InPlace {
