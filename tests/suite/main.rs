@@ -4,6 +4,7 @@ mod cases;
 mod cli;
 mod examples;
 mod judge;
+mod keeper;
 mod run;
 mod support;
 mod tidy;

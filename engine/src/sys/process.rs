@@ -16,6 +16,7 @@ use nix::unistd::Pid;
 
 use super::env::Environment;
 
+mod running;
 mod tool;
 
 pub use tool::{Input, Output, ProcessError, Tool, ToolOutput};

@@ -34,7 +34,8 @@ pub(super) fn split(head: &[u8], total: u64) -> Diff {
 
 /// The longest prefix of `text` of at most `limit` bytes that ends between characters.
 fn cut_at_char(text: &str, limit: usize) -> &str {
-    text.get(..text.floor_char_boundary(limit)).unwrap_or(text)
+    let end = (0..=limit.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
+    end.and_then(|end| text.get(..end)).unwrap_or_default()
 }
 
 /// Where the patch starts. Lines of the table begin with a space, so its first line cannot be taken for one.
@@ -51,6 +52,10 @@ fn patch_start(head: &[u8]) -> usize {
 mod tests {
     use super::*;
 
+    fn whole(output: &[u8]) -> Diff {
+        split(output, u64::try_from(output.len()).unwrap())
+    }
+
     #[test]
     fn table_and_patch_are_told_apart() {
         let stat = " a | 2 +-\n 1 file changed, 1 insertion(+), 1 deletion(-)\n\n";
@@ -61,7 +66,7 @@ mod tests {
             (stat.to_owned(), stat.trim_end(), ""),
             (String::new(), "", ""),
         ] {
-            let diff = split(head.as_bytes(), head.len() as u64);
+            let diff = whole(head.as_bytes());
             assert_eq!((diff.stat.as_str(), diff.text.as_str(), diff.cut), (expect_stat, expect_text, false));
         }
     }
@@ -69,9 +74,9 @@ mod tests {
     #[test]
     fn a_long_patch_is_cut_between_characters_and_says_so() {
         let patch = format!("diff --git a/a b/a\n+{}", "é".repeat(DIFF_LIMIT));
-        let diff = split(patch.as_bytes(), patch.len() as u64);
+        let diff = whole(patch.as_bytes());
         assert!(diff.cut);
-        assert_eq!(diff.bytes, patch.len() as u64);
+        assert_eq!(usize::try_from(diff.bytes).unwrap(), patch.len());
         assert!(diff.text.len() <= DIFF_LIMIT && diff.text.len() > DIFF_LIMIT - 2);
         assert!(diff.text.ends_with('é'));
     }
@@ -80,7 +85,7 @@ mod tests {
     fn replaced_bytes_count_against_the_limit() {
         let mut patch = b"diff --git a/a b/a\n+".to_vec();
         patch.resize(DIFF_LIMIT, 0xff);
-        let diff = split(&patch, patch.len() as u64);
+        let diff = whole(&patch);
         assert!(diff.cut && diff.text.len() <= DIFF_LIMIT);
     }
 

@@ -16,24 +16,22 @@ const DIR: &str = "frozen";
 #[derive(Debug, Clone)]
 pub struct FrozenFiles {
     copies: PathBuf,
-    workspace: PathBuf,
     files: Vec<Frozen>,
 }
 
 impl FrozenFiles {
-    pub(super) fn of(facts: &Facts, git_dir: &Path, workspace: &Path) -> FrozenFiles {
-        let copies = git_dir.with_file_name(DIR);
-        FrozenFiles { copies, workspace: workspace.to_owned(), files: facts.frozen.clone() }
+    pub(super) fn of(facts: &Facts, git_dir: &Path) -> FrozenFiles {
+        FrozenFiles { copies: git_dir.with_file_name(DIR), files: facts.frozen.clone() }
     }
 
-    /// Puts every frozen inject back as it was, and says which had been changed. Whatever stands in the way is
-    /// removed; no link is followed or written through. To be called before apply, before each measure and before
-    /// each task.
+    /// Puts every frozen inject back into `workspace` (the run's, or a copy of it) as it was, and says which had been
+    /// changed, relative to it. Whatever stands in the way is removed; no link is followed or written through. To be
+    /// called before apply, before each measure and before each task.
     ///
     /// # Errors
     /// [`WorldError::Files`] when one cannot be put back, or the engine's own copy has been tampered with.
-    pub fn restore(&self) -> Result<Vec<PathBuf>, WorldError> {
-        let root = Root::open(&self.workspace).map_err(failed)?;
+    pub fn restore(&self, workspace: &Path) -> Result<Vec<PathBuf>, WorldError> {
+        let root = Root::open(workspace).map_err(failed)?;
         let mut changed = Vec::new();
         for (number, file) in self.files.iter().enumerate() {
             let frozen =

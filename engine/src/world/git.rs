@@ -172,8 +172,15 @@ impl Git {
     }
 
     /// Makes index and work tree what `commit` holds; changed and untracked files in its way are overwritten.
-    pub(super) async fn reset(&self, commit: &CommitSha) -> Result<(), WorldError> {
+    pub(super) async fn check_out(&self, commit: &CommitSha) -> Result<(), WorldError> {
         let tool = self.tool(&["read-tree", "--reset", "-u", commit.as_str()]);
+        run("write the files of the base", tool).await.map(drop)
+    }
+
+    /// The same, and moves the branch that `HEAD` is on. It looks at all files at once, where `read-tree` looks at
+    /// one after the other.
+    pub(super) async fn reset(&self, commit: &CommitSha) -> Result<(), WorldError> {
+        let tool = self.tool(&["reset", "--hard", "--quiet", commit.as_str(), "--"]);
         run("bring the workspace back", tool).await.map(drop)
     }
 

@@ -39,7 +39,7 @@ impl Unsynced {
 }
 
 /// Brings everything of the file system that `git_dir` is on to disk.
-pub(super) fn sync_all(git_dir: &Path) -> Result<(), WorldError> {
+fn sync_all(git_dir: &Path) -> Result<(), WorldError> {
     let dir = File::open(git_dir).map_err(WorldError::io("open", git_dir))?;
     nix::unistd::syncfs(&dir)
         .map_err(|errno| WorldError::io("flush the file system of", git_dir)(errno.into()))

@@ -2,6 +2,7 @@
 //! It refuses to know what a domain's half means.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -94,6 +95,14 @@ impl SnapshotToken {
     /// The domain half, verbatim, where there is one.
     pub fn domain(&self) -> Option<&str> {
         self.domain.as_deref()
+    }
+}
+
+impl FromStr for SnapshotToken {
+    type Err = WorldError;
+
+    fn from_str(text: &str) -> Result<SnapshotToken, WorldError> {
+        SnapshotToken::parse(text)
     }
 }
 

@@ -102,6 +102,10 @@ impl Workspace {
         }
         let git = place.git();
         let mut notes = objects::remove_stale_locks(git.dir())?;
+        if !git.dir().join("index").exists() {
+            git.read_index(&facts.baseline).await?;
+            git.freeze_entries(&facts.fixed).await?;
+        }
         let best = git.resolve(&branch(&facts.run)).await?.ok_or_else(|| refuse("its branch is gone"))?;
         let shown = Projection::open(&git, &facts, &Reserved::with(&place.own))?;
         notes.extend(shown.remove_stale_locks()?);
@@ -148,7 +152,7 @@ impl Workspace {
 
     /// The frozen injects.
     pub fn frozen(&self) -> FrozenFiles {
-        FrozenFiles::of(&self.facts, self.git.dir(), self.git.work_tree())
+        FrozenFiles::of(&self.facts, self.git.dir())
     }
 
     /// What was removed or put right since the last call, for the log.
@@ -277,6 +281,8 @@ impl Workspace {
 
     /// Removes special files that are new, opens directories that were closed, and lists inner repositories.
     fn tidy(&mut self) -> Result<Found, WorldError> {
+        // One of our own that was cancelled may have left its lock.
+        self.notes.extend(objects::remove_stale_locks(self.git.dir())?);
         let mut found = tidy::sweep(self.git.work_tree(), &self.reserved)?;
         found.forget(&self.facts.known);
         tidy::remove(self.git.work_tree(), &found.special)?;

@@ -36,7 +36,7 @@ async fn check(name: &str, script: &str, outcome: Outcome) {
         (_, Recorded::Refused { why }) => panic!("{name}: refused: {why}"),
         (Changed, Recorded::Candidate(candidate)) => assert!(candidate.changed, "{name}"),
         (Same, Recorded::Candidate(candidate)) => {
-            assert!(!candidate.changed, "{name}: {}", candidate.diff.text)
+            assert!(!candidate.changed, "{name}: {}", candidate.diff.text);
         }
     }
     world.restore(&baseline).await.unwrap_or_else(|error| panic!("{name}: {error:?}"));

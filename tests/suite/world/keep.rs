@@ -179,6 +179,13 @@ async fn an_interrupted_run_is_opened_again_and_stale_locks_go_with_a_note() {
     assert!(candidate(world.workspace().record(2).await.unwrap()).changed);
     drop(world);
 
+    case.sh("pack", "rm state/git/index; echo torn > workspace/a").await;
+    let mut world = GitWorld::new(Workspace::open(&place).await.unwrap());
+    case.sh("pack", "touch state/git/index.lock").await;
+    world.restore(&kept).await.unwrap();
+    assert_eq!(tree(&case.workspace())["a"], "false kept\\n");
+    drop(world);
+
     case.sh("pack", "mv workspace other; mkdir workspace").await;
     let error = Workspace::open(&place).await.unwrap_err();
     assert!(error.to_string().contains("another directory has taken its place"), "{error}");

@@ -70,7 +70,7 @@ async fn a_clone_with_history_has_branches_and_tags_and_no_credentials() {
 #[tokio::test]
 async fn a_ref_is_a_branch_a_tag_or_a_commit() {
     let case = Case::with_upstream(HISTORY).await;
-    let full = case.sh("upstream", "git rev-parse v1").await;
+    let full = case.sh("upstream", "git update-ref refs/pull/7/head side; git rev-parse v1").await;
     for history in [false, true] {
         for (reference, expect) in [
             ("side", "3\\n"),
@@ -79,6 +79,8 @@ async fn a_ref_is_a_branch_a_tag_or_a_commit() {
             (full.as_str(), "1\\n"),
             (&full[..12], "1\\n"),
             ("refs/heads/side", "3\\n"),
+            ("refs/tags/v1", "1\\n"),
+            ("refs/pull/7/head", "3\\n"),
         ] {
             let mut spec = case.clone_spec();
             (spec.reference, spec.history) = (Some(reference.to_owned()), history);
@@ -113,7 +115,11 @@ async fn sources_of_every_kind_can_be_cloned() {
         url("upstream"),
         url("sha256"),
     ] {
-        let spec = case.spec(source.clone());
+        let mut spec = case.spec(source.clone());
+        for name in ["GIT_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_WORK_TREE"] {
+            spec.user_env.set(name, "/nowhere");
+            spec.place.env.set(name, "/nowhere");
+        }
         let mut world =
             GitWorld::new(case.set_up(&spec).await.unwrap_or_else(|error| panic!("{source:?}: {error}")));
         assert_eq!(tree(&case.workspace())["a"], "false a\\n");
@@ -246,9 +252,9 @@ async fn frozen_injects_come_back_through_nothing_that_was_planted() {
         spec.injects[1].frozen = false;
         let workspace = case.set_up(&spec).await.unwrap();
         let frozen = workspace.frozen();
-        assert_eq!(frozen.restore().unwrap(), [""; 0].map(PathBuf::from), "{name}");
+        assert_eq!(frozen.restore(workspace.path()).unwrap(), [""; 0].map(PathBuf::from), "{name}");
         case.sh("pack/workspace", &format!("{script}; echo mine > free")).await;
-        let changed = frozen.restore().unwrap();
+        let changed = frozen.restore(workspace.path()).unwrap();
         if name != "closed" || !nix::unistd::geteuid().is_root() {
             assert_eq!(changed, [PathBuf::from("judge/d/measure")], "{name}");
         }
@@ -265,7 +271,7 @@ async fn frozen_injects_come_back_through_nothing_that_was_planted() {
         case.assert_outside_is_unchanged(name);
         fs::write(case.path("pack/state/frozen/0"), "tampered").unwrap();
         case.sh("pack/workspace", "echo cheat > judge/d/measure").await;
-        assert!(matches!(frozen.restore(), Err(WorldError::Files(_))), "{name}");
+        assert!(matches!(frozen.restore(workspace.path()), Err(WorldError::Files(_))), "{name}");
     }
 }
 

@@ -76,7 +76,7 @@ impl Setup<'_> {
         if self.spec.history {
             git.pack_refs().await?;
         }
-        git.reset(&commit).await?;
+        git.check_out(&commit).await?;
         let date = git.date(&commit).await?;
         claim::move_into_place(&self.spec.place, &new)?;
         let origin = self.spec.history.then(|| layout::without_credentials(&url.to_string_lossy()));
@@ -121,12 +121,17 @@ impl Setup<'_> {
             return self.commit_of(git, &[FETCHED.to_owned()], url).await;
         };
         user.fetch(url, false, &refspecs).await?;
-        if CommitSha::parse(name).is_some() && git.resolve(&format!("{name}^{{commit}}")).await?.is_none() {
-            // A commit that no branch or tag reaches; a server that does not give it makes it an unknown one.
-            let _ = user.fetch(url, false, &[&format!("+{name}:{FETCHED}")]).await;
+        let branch = name.strip_prefix("refs/heads/").unwrap_or(name);
+        let names = [format!("refs/remotes/origin/{branch}"), format!("refs/tags/{name}"), name.clone()];
+        let found = self.commit_of(git, &names, url).await;
+        if found.is_ok() {
+            return found;
         }
-        let names = [format!("refs/remotes/origin/{name}"), format!("refs/tags/{name}"), name.clone()];
-        self.commit_of(git, &names, url).await
+        // A commit or ref that no branch or tag reaches; a server that does not give it makes it an unknown one.
+        match user.fetch(url, false, &[&format!("+{name}:{FETCHED}")]).await {
+            Ok(()) => self.commit_of(git, &[FETCHED.to_owned()], url).await,
+            Err(_) => found,
+        }
     }
 
     /// The first of `names` that stands for a commit.

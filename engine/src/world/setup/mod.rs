@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use super::command::PackRunner;
 use super::facts::{Facts, Location, SETUP_FILE, Shown};
 use super::git::{Git, NewCommit};
+use super::objects::Unsynced;
 use super::shown::Projection;
 use super::workspace::{Place, Workspace, branch};
 use super::{CommitSha, Reserved, WorldError, claim, layout, objects, tidy};
@@ -158,9 +159,12 @@ impl<'a> Setup<'a> {
         let state_dir = &self.spec.place.state_dir;
         objects::write_ref(git.dir(), &branch(&facts.run), &facts.baseline, true)?;
         objects::write_head(git.dir(), &branch(&facts.run))?;
+        let objects = objects::list(&git.dir().join("objects"))?;
         let mut shown = Projection::create(git, &facts, &Reserved::with(&self.spec.place.own))?;
-        shown.show_best(&objects::list(&git.dir().join("objects"))?, &facts.baseline)?;
-        objects::sync_all(git.dir())?;
+        shown.show_best(&objects, &facts.baseline)?;
+        let mut unsynced = Unsynced::default();
+        unsynced.add(git.dir(), &objects);
+        unsynced.sync(git.dir())?;
         if self.spec.source != Source::InPlace {
             claim::settle(&self.spec.place, facts.workspace.id)?;
         }
