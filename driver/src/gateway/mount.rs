@@ -419,7 +419,8 @@ fn extra(root: &Path, paths: Vec<(PathBuf, OwnedFd)>, weaken: &Weaken) -> Result
     let attributes = if weaken.off(Layer::ReadOnly) { NODEV } else { RDONLY | NOSUID | NODEV };
     let mut readable = Vec::new();
     for (path, tree) in paths {
-        if SYSTEM.iter().any(|name| path.starts_with(Path::new("/").join(name))) {
+        let system = SYSTEM.iter().any(|name| path.starts_with(Path::new("/").join(name)));
+        if system || readable.iter().any(|above| path.starts_with(above)) {
             continue;
         }
         let inside = root.join(path.strip_prefix("/").unwrap_or(&path));

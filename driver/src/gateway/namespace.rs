@@ -258,8 +258,8 @@ fn owner_map(owner: (u32, u32)) -> io::Result<OwnedFd> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the kernel made the pidfd for this call.
-    let mut child =
-        Namespaces { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) }, _mounts: None, alive: true };
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    let mut child = Namespaces { pid, pidfd, _mounts: None, alive: true };
     fs::write(format!("/proc/{pid}/gid_map"), format!("{} {HOST_ID} 1", owner.1))?;
     fs::write(format!("/proc/{pid}/uid_map"), format!("{} {HOST_ID} 1", owner.0))?;
     let namespace = fs::File::open(format!("/proc/{pid}/ns/user"))?;

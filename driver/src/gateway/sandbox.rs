@@ -248,6 +248,9 @@ fn base_environment(terminal: bool) -> BTreeMap<String, String> {
 }
 
 fn prepare(host: &Host, config: &DriverConfig) -> Result<Prepared, GatewayError> {
+    if let Some(name) = config.limits.missing() {
+        return Err(GatewayError::Refused(format!("make a sandbox: its limit {name} is zero")));
+    }
     let root = geteuid().is_root();
     let mut prepared = Prepared {
         setup: Setup {
@@ -319,7 +322,7 @@ fn workspace(
         source: tree,
         mode: origin.mode(),
         repository,
-        hidden: git.chain(state.clone()).collect(),
+        hidden: git.chain(state).collect(),
     });
     prepared.origin = Some(origin);
     Ok(())
