@@ -1,6 +1,7 @@
 //! Turns OpenShell's gateway API into Linux namespaces, in this process and on this host.
 //! It refuses to know turns; a sandbox is made, runs commands, and goes.
 
+mod authority;
 mod cgroup;
 mod confine;
 mod error;
