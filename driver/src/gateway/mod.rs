@@ -17,10 +17,13 @@ mod seccomp;
 mod serve;
 mod service;
 pub(crate) mod socket;
+mod stage;
 mod store;
 mod stream;
+mod sync;
 mod sys;
 mod validate;
+mod watch;
 mod weaken;
 
 use std::process::ExitCode;
