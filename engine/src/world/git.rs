@@ -83,6 +83,16 @@ impl Git {
         git
     }
 
+    /// The same repository, with new objects and the index in the directory of another one, whose configuration has no
+    /// say in it.
+    pub(super) fn filling(&self, other: &Path) -> Git {
+        let mut git = self.clone();
+        git.env.set("GIT_OBJECT_DIRECTORY", other.join("objects"));
+        git.env.set("GIT_ALTERNATE_OBJECT_DIRECTORIES", self.dir.join("objects"));
+        git.env.set("GIT_INDEX_FILE", other.join("index"));
+        git
+    }
+
     /// The same repository, that also sees the objects below `objects` of another one.
     pub(super) fn borrowing(&self, objects: &Path) -> Git {
         let mut git = self.clone();
@@ -294,6 +304,23 @@ impl Git {
         run("copy the base commit", tool.input(Input::Bytes(wants.into_bytes()))).await?;
         let shallow = self.dir.join("shallow");
         super::claim::write_private(&shallow, format!("{commit}\n").as_bytes())
+    }
+
+    /// Writes one pack below `objects`: all that `wants` reach, and nothing that `haves` reach. Gives the name that its
+    /// files have before their extension.
+    pub(super) async fn pack(
+        &self,
+        objects: &Path,
+        wants: &[CommitSha],
+        haves: &[CommitSha],
+    ) -> Result<String, WorldError> {
+        const DOING: &str = "pack the objects of a commit";
+        let wants = wants.iter().map(|sha| format!("{sha}\n"));
+        let lines: String = wants.chain(haves.iter().map(|sha| format!("^{sha}\n"))).collect();
+        // A search for new deltas costs more time than the space is worth; those that are known are used.
+        let tool = self.tool(&["pack-objects", "--revs", "--window=0", "-q"]).arg(objects.join("pack/pack"));
+        let hash = sha(DOING, &run(DOING, tool.input(Input::Bytes(lines.into_bytes()))).await?)?;
+        Ok(format!("pack-{hash}"))
     }
 
     /// Fetches from `url` what `refspecs` name; `shallow` brings commits without their ancestors.

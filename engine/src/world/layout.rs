@@ -1,5 +1,25 @@
-//! Turns nothing into the fixed files of the engine's own repository and of the one that it projects.
+//! Turns nothing into the fixed files of the engine's own repository and of those that it makes for others.
 //! It refuses to know commits: these are the parts that are the same in every run.
+
+use std::fs;
+use std::path::Path;
+
+use super::{WorldError, claim, tidy};
+use crate::sys::fs::create_private_dir;
+
+/// Makes a repository in `dir`, empty, closed to other users, and on the branch `head`.
+pub(super) fn lay_out(dir: &Path, head: &str, config: &str, exclude: &[u8]) -> Result<(), WorldError> {
+    create_private_dir(dir).map_err(tidy::failed)?;
+    for sub in ["objects/pack", "objects/info", "refs/heads", "refs/tags", "info"] {
+        let path = dir.join(sub);
+        fs::create_dir_all(&path).map_err(WorldError::io("make", &path))?;
+    }
+    let write = |name: &str, bytes: &[u8]| claim::write_private(&dir.join(name), bytes);
+    write("HEAD", format!("ref: {head}\n").as_bytes())?;
+    write("config", config.as_bytes())?;
+    write("info/attributes", ATTRIBUTES.as_bytes())?;
+    write("info/exclude", exclude)
+}
 
 /// The configuration of the engine's own repository, `state/git`: all that git ever reads besides its defaults.
 ///
@@ -19,7 +39,7 @@ pub(super) fn private_config(sha256: bool) -> String {
     )
 }
 
-/// The configuration of the repository that the engine writes into a workspace for the person and the agent.
+/// The configuration of a repository that the engine makes for a person or an agent.
 pub(super) fn projected_config(sha256: bool, origin: Option<&str>) -> String {
     let origin = origin.map_or_else(String::new, |url| {
         let url = quoted(url);
@@ -49,7 +69,7 @@ fn quoted(value: &str) -> String {
     quoted
 }
 
-/// `info/attributes` of the engine's own repository. It beats every `.gitattributes` of the tree, so that what is
+/// `info/attributes` of every repository that the engine makes. It beats every `.gitattributes` of the tree, so that what is
 /// staged and what is written back are the same bytes, and no attribute hides a change from the diff.
 pub(super) const ATTRIBUTES: &str =
     "* -text -crlf -ident -filter -working-tree-encoding !eol !diff !merge !export-ignore !export-subst\n";

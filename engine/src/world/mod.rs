@@ -5,6 +5,7 @@
 //! Nothing of the workspace's `.git` is read once an agent may have run; what a person finds there is written
 //! anew by the engine after each step. So nothing planted there acts, and nothing broken there matters.
 
+mod agent;
 mod claim;
 mod command;
 mod diff;

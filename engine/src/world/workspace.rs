@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::agent::AgentRepository;
 use super::facts::{Facts, SETUP_FILE};
 use super::frozen::FrozenFiles;
 use super::git::{Git, NewCommit};
@@ -25,6 +26,7 @@ pub struct Workspace {
     best: Point,
     recorded: Option<Point>,
     unsynced: Unsynced,
+    agent: Option<AgentRepository>,
     notes: Vec<String>,
 }
 
@@ -131,6 +133,7 @@ impl Workspace {
             best,
             recorded: None,
             unsynced: Unsynced::default(),
+            agent: None,
             notes: Vec::new(),
         })
     }
@@ -166,6 +169,34 @@ impl Workspace {
     /// [`WorldError`] when git fails; a file that is not there is `None`.
     pub async fn base_file(&self, path: &Path) -> Result<Option<Vec<u8>>, WorldError> {
         self.git.show(&self.facts.base, path).await
+    }
+
+    /// The repository that a sandboxed agent sees instead of the engine's (N11), `state/agent.git`, brought to the
+    /// best. To be called when the files are the best's: before the first turn, and after a keep or a restore.
+    ///
+    /// `HEAD` is the branch `main`, which is one commit without a parent; its tree is the best's. No tag, reflog or
+    /// other branch is there, and neither is an object of the upstream's history or of a candidate that was not kept.
+    /// Objects of earlier bests may be, out of reach of any ref, until the repository is next made whole, which is
+    /// after every [`agent::PACKS`](super::agent::PACKS) changes.
+    ///
+    /// With `history`, and where the files came from a clone, the commit stands on the base commit, and the
+    /// upstream's tags, remote branches and `origin` are there too. A repository that `setup_cmd` left, or that is
+    /// worked on in place, is shown as one commit all the same: the engine's own has no more of its history.
+    ///
+    /// The directory is the same between turns and may be written to while no sandbox shows it, so it must be shown
+    /// in a way that writes nothing back. Without a change of the best nothing is done.
+    ///
+    /// # Errors
+    /// [`WorldError`] when git fails; the next call then makes the whole repository anew.
+    pub async fn agent_repository(&mut self) -> Result<PathBuf, WorldError> {
+        let known = self.agent.take().filter(AgentRepository::is_there);
+        let shown = match known {
+            Some(shown) => shown.update(&self.git, &self.facts, &self.best.tree).await?,
+            None => AgentRepository::build(&self.git, &self.facts, &self.best.tree).await?,
+        };
+        let path = shown.path().to_owned();
+        self.agent = Some(shown);
+        Ok(path)
     }
 
     /// Records the files as they are now as the candidate of iteration `iter`, on top of the best. Special files

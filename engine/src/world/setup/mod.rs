@@ -20,7 +20,6 @@ use super::shown::Projection;
 use super::workspace::{Place, Workspace, branch};
 use super::{CommitSha, Reserved, WorldError, claim, layout, objects, tidy};
 use crate::sys::env::Environment;
-use crate::sys::fs::create_private_dir;
 use base::Base;
 
 /// Where the files of the workspace come from.
@@ -180,7 +179,7 @@ impl<'a> Setup<'a> {
             let path = state_dir.join(name);
             missing_is_fine(fs::remove_file(&path)).map_err(WorldError::io("remove", &path))?;
         }
-        for name in ["git", "git.full", "frozen"] {
+        for name in ["git", "git.full", "frozen", super::agent::DIRECTORY] {
             let path = state_dir.join(name);
             missing_is_fine(fs::remove_dir_all(&path)).map_err(WorldError::io("remove", &path))?;
         }
@@ -190,16 +189,7 @@ impl<'a> Setup<'a> {
 
 /// Makes the engine's own repository in `dir`, empty.
 fn init(dir: &Path, sha256: bool, exclude: &[u8]) -> Result<(), WorldError> {
-    create_private_dir(dir).map_err(tidy::failed)?;
-    for sub in ["objects/pack", "objects/info", "refs/heads", "refs/tags", "info"] {
-        let path = dir.join(sub);
-        fs::create_dir_all(&path).map_err(WorldError::io("make", &path))?;
-    }
-    let write = |name: &str, bytes: &[u8]| claim::write_private(&dir.join(name), bytes);
-    write("HEAD", b"ref: refs/heads/crucible/unborn\n")?;
-    write("config", layout::private_config(sha256).as_bytes())?;
-    write("info/attributes", layout::ATTRIBUTES.as_bytes())?;
-    write("info/exclude", exclude)
+    layout::lay_out(dir, "refs/heads/crucible/unborn", &layout::private_config(sha256), exclude)
 }
 
 fn missing_is_fine(result: io::Result<()>) -> io::Result<()> {
