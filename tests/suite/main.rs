@@ -15,6 +15,7 @@ mod examples;
 mod judge;
 mod keeper;
 mod run;
+mod sandbox;
 mod support;
 mod tidy;
 mod world;

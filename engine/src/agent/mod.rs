@@ -4,10 +4,12 @@
 pub mod marker;
 pub mod output;
 pub mod prompt;
+pub mod sandbox;
 pub mod status;
 pub mod turn;
 
 pub use marker::{Escalation, Markers};
 pub use prompt::{Template, Values};
 pub use status::{Brief, Recent};
-pub use turn::{CommandTurn, TurnError};
+pub use sandbox::SandboxTurn;
+pub use turn::{CommandTurn, TurnError, Turned};

@@ -40,6 +40,27 @@ pub enum TurnError {
     Keeper(#[from] KeeperError),
 }
 
+/// How a turn ended, whatever carried it. Nothing of it runs any more.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Turned {
+    /// How the agent failed, as what follows "the agent"; `None` when it ended by itself and well.
+    pub failure: Option<String>,
+    /// The transport class that the turn died on (contract §7), where what carries it failed.
+    pub transport: Option<String>,
+    /// Processes that had to be ended, by name.
+    pub killed: Vec<String>,
+    /// What did not come back, and why.
+    pub dropped: Vec<String>,
+}
+
+impl Turned {
+    /// A turn that failed this way and left nothing.
+    #[must_use]
+    pub fn failed(how: String) -> Turned {
+        Turned { failure: Some(how), ..Turned::default() }
+    }
+}
+
 impl CommandTurn {
     /// Runs the command with the prompt as its standard input: a file, so that it has an end and any size.
     /// Returns when nothing of what the agent started is left.

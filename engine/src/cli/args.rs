@@ -1,5 +1,6 @@
 //! Turns the command line into values. It refuses to know what they do.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -30,6 +31,12 @@ pub enum Command {
     Check(CheckArgs),
     /// Print the JSON Schema of the manifest
     Schema,
+    /// Serve sandboxes to other programs over OpenShell's gateway API
+    Gateway {
+        /// What to do with it.
+        #[command(subcommand)]
+        command: GatewayCommand,
+    },
     /// Print completions for a shell
     Completions {
         /// The shell to complete for
@@ -38,6 +45,30 @@ pub enum Command {
     /// Everything else: parts of the contract that this build does not have, and misspellings.
     #[command(external_subcommand)]
     Other(Vec<String>),
+}
+
+/// What `crucible gateway` can do.
+#[derive(Debug, Subcommand)]
+pub enum GatewayCommand {
+    /// Serve until SIGINT or SIGTERM
+    Serve(ServeArgs),
+}
+
+/// The options of `gateway serve`.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// A directory of this gateway alone, for its socket and what its sandboxes write
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: PathBuf,
+    /// Where to listen [default: `gateway/socket` in the state directory]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// A loopback address to listen on as well; every caller there must have the token
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "token_file")]
+    pub tcp: Option<SocketAddr>,
+    /// A file with the bearer token in its first line
+    #[arg(long, value_name = "PATH")]
+    pub token_file: Option<PathBuf>,
 }
 
 /// Where the manifest is.
@@ -145,13 +176,13 @@ pub struct CheckArgs {
 }
 
 /// Subcommands of the contract that this build does not have.
-pub const ABSENT_COMMANDS: [&str; 18] = [
+pub const ABSENT_COMMANDS: [&str; 17] = [
     "scope", "ps", "deploy", "watch-pr", "plan", "status", "tail", "steer", "pause", "resume", "stop",
-    "abort", "audit", "egress", "gateway", "outbox", "replay", "doctor",
+    "abort", "audit", "egress", "outbox", "replay", "doctor",
 ];
 
 /// Subcommands that this build has.
-pub const COMMANDS: [&str; 5] = ["run", "init", "check", "schema", "completions"];
+pub const COMMANDS: [&str; 6] = ["run", "init", "check", "gateway", "schema", "completions"];
 
 /// A duration in the friendly format, longer than nothing.
 fn duration(text: &str) -> Result<Duration, String> {

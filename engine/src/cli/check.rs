@@ -16,7 +16,7 @@ use crate::judge::{Known, Measured};
 use crate::pack::Pack;
 use crate::plan::{Overrides, RepoPlan, RunPlan};
 use crate::report::plain;
-use crate::run::begin::{measure, spec};
+use crate::run::begin::{gateway, measure, spec};
 use crate::sys::env::Environment;
 use crate::sys::fs::{RelPath, Root, copy_tree, create_private_dir};
 use crate::sys::keeper::Keeper;
@@ -29,6 +29,8 @@ struct Findings {
     errors: Vec<String>,
     /// What makes a measurement less worth than it seems.
     warnings: Vec<String>,
+    /// The layers that a turn's sandbox has here, a line each; empty where the agent runs on the host.
+    layers: Vec<String>,
     /// The one reading, where one was taken.
     reading: Option<crate::judge::Reading>,
 }
@@ -117,6 +119,12 @@ fn warn_of_editable(plan: &RunPlan, tree: &Path, findings: &mut Findings) {
 async fn measure_once(plan: &RunPlan, env: &Environment, findings: &mut Findings) -> Result<(), CliError> {
     let scratch = tempfile::Builder::new().prefix("crucible-check-").tempdir().map_err(scratch_failed)?;
     let plan = in_scratch(plan, scratch.path())?;
+    if plan.agent.sandbox.is_some() {
+        match gateway(&plan.state_dir) {
+            Ok(gateway) => findings.layers = gateway.layers().to_vec(),
+            Err(error) => findings.errors.push(format!("failed to {}", crate::sys::chain(&error))),
+        }
+    }
     let keeper = Arc::new(Keeper::start().await?);
     let runner = PackRunner {
         keeper: keeper.clone(),
@@ -129,7 +137,7 @@ async fn measure_once(plan: &RunPlan, env: &Environment, findings: &mut Findings
     let workspace = match Setup::new(&spec, &runner).run().await {
         Ok(workspace) => workspace,
         Err(error) => {
-            findings.errors.push(format!("the setup failed to {}", crate::run::hands::chain(&error)));
+            findings.errors.push(format!("the setup failed to {}", crate::sys::chain(&error)));
             return Ok(());
         }
     };
@@ -203,6 +211,9 @@ fn tell(args: &CheckArgs, findings: &Findings) -> Result<(), CliError> {
     if let Some(reading) = &findings.reading {
         let score = reading.score.map_or("none".to_owned(), |score| score.to_string());
         text.push_str(&format!("{:<13}{score} {}\n", "score", plain(&reading.summary())));
+    }
+    for layer in &findings.layers {
+        text.push_str(&format!("{:<13}{}\n", "layer", plain(layer)));
     }
     for warning in &findings.warnings {
         text.push_str(&format!("warning: {}\n", plain(warning)));

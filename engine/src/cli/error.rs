@@ -42,6 +42,12 @@ pub enum CliError {
     /// The scratch workspace of `check`.
     #[error("make a scratch workspace")]
     Scratch(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The gateway of `gateway serve`.
+    #[error("serve the gateway")]
+    Gateway(#[source] driver::GatewayError),
+    /// The file of the bearer token.
+    #[error("read the bearer token")]
+    Token(#[source] crate::sys::fs::FsError),
     /// Pack commands cannot be run here.
     #[error("run the pack's commands")]
     Keeper(#[from] KeeperError),
@@ -62,8 +68,10 @@ impl CliError {
         match self {
             CliError::Absent(_) | CliError::Unknown { .. } => Exit::Usage,
             CliError::Pack(_) | CliError::Plan(_) => Exit::Manifest,
-            CliError::Run(RunError::State(_)) => Exit::State,
+            CliError::Run(RunError::State(_)) | CliError::Gateway(driver::GatewayError::Busy(_)) => Exit::State,
+            CliError::Run(RunError::Sandbox(_)) | CliError::Gateway(_) => Exit::Sandbox,
             CliError::Run(RunError::Setup(_)) | CliError::Scratch(_) => Exit::Setup,
+            CliError::Token(_) => Exit::Usage,
             CliError::Run(_) | CliError::Init(_) | CliError::Keeper(_) | CliError::Io { .. } => Exit::Failure,
         }
     }
@@ -96,7 +104,7 @@ pub fn render(error: &CliError) -> String {
     let text = match error {
         // The mistakes of a file come with their places and pictures.
         CliError::Pack(PackError::Mistakes(mistakes)) => return mistakes.to_string(),
-        error => escaped(&format!("error: failed to {}", crate::run::hands::chain(error))),
+        error => escaped(&format!("error: failed to {}", crate::sys::chain(error))),
     };
     match error.remedy() {
         Some(remedy) => format!("{text}\n  help: {remedy}"),

@@ -22,6 +22,8 @@ pub enum Exit {
     Baseline,
     /// `check` found what would make a run fail.
     Check,
+    /// A required layer of the sandbox cannot be had here.
+    Sandbox,
     /// A ceiling refused further work.
     Budget,
     /// An operator ended the run.
@@ -33,7 +35,7 @@ pub enum Exit {
 }
 
 /// Each code with its number and meaning: the source of `docs/src/exit-codes.md`.
-const TABLE: [(Exit, u8, &str); 12] = [
+const TABLE: [(Exit, u8, &str); 13] = [
     (Exit::Ok, 0, "It did what was asked. A run was solved or ran all its iterations."),
     (Exit::Failure, 1, "The engine could not go on: the disk, git, a restore. The message names the cause."),
     (Exit::Usage, 2, "The arguments are wrong, or ask for something that this build does not have."),
@@ -50,6 +52,7 @@ const TABLE: [(Exit, u8, &str); 12] = [
     (Exit::State, 5, "The state directory is used by a running engine, or holds a run that did not end."),
     (Exit::Baseline, 6, "The pristine workspace cannot be scored. The judge's output is shown."),
     (Exit::Check, 7, "`check` found what would make a run fail."),
+    (Exit::Sandbox, 8, "A layer that the sandbox must have cannot be had here. The message names it and the remedy."),
     (Exit::Budget, 10, "A run ended because a ceiling refused further work."),
     (Exit::Stopped, 11, "A run was ended by its operator."),
     (Exit::Escalated, 12, "A run ended because the agent gave up and said why."),

@@ -6,6 +6,7 @@ mod bases;
 pub mod check;
 pub mod error;
 pub mod exit;
+pub mod gateway;
 pub mod init;
 mod judged;
 pub mod run;
@@ -15,7 +16,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use policy::diag::did_you_mean;
 
-use args::{ABSENT_COMMANDS, COMMANDS, Cli, Command};
+use args::{ABSENT_COMMANDS, COMMANDS, Cli, Command, GatewayCommand};
 use error::{CliError, render};
 use exit::Exit;
 
@@ -49,6 +50,7 @@ fn other(command: Command) -> Result<Exit, CliError> {
             Ok(Exit::Ok)
         }
         Command::Check(args) => check::check(&args),
+        Command::Gateway { command: GatewayCommand::Serve(args) } => gateway::serve(&args),
         Command::Schema => {
             run::print(&format!("{:#}\n", crate::manifest::schema()))?;
             Ok(Exit::Ok)

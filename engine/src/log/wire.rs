@@ -223,6 +223,9 @@ pub enum SessionEvent {
         note: String,
         /// Wall-clock seconds.
         secs: f64,
+        /// What the last attempt died on, where the status is `transport`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        transport: Option<String>,
     },
     /// An iteration is settled.
     Row {

@@ -10,16 +10,17 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::graph::Graph;
-use super::hands::{Apply, Hands, Tools, chain};
+use super::hands::{Apply, Hands, Tools, Turn};
 use super::shell::{Ended, Shell, until};
 use super::state::{State, Terms};
 use super::statedir::{StateDir, StateError, run_name};
-use crate::agent::{CommandTurn, Template};
+use crate::agent::{CommandTurn, SandboxTurn, Template};
 use crate::decide::Rule;
 use crate::judge::Measure;
 use crate::log::{Durability, LogError, Outcome, Phase, SessionEvent};
 use crate::plan::{RepoPlan, RunPlan};
 use crate::report::{Progress, Report};
+use crate::sys::chain;
 use crate::sys::clock::Clock;
 use crate::sys::env::Environment;
 use crate::sys::fs::{PrivateFile, private_file};
@@ -41,6 +42,12 @@ pub enum RunError {
     /// The log could not be written: nothing further was done.
     #[error("go on without a log")]
     Log(#[from] LogError),
+    /// No sandbox can be had here: a required layer is missing.
+    #[error("make sandboxes")]
+    Sandbox(#[source] driver::GatewayError),
+    /// The gateway does not answer.
+    #[error("reach the gateway")]
+    Gateway(#[source] driver::TurnError),
     /// Pack commands cannot be run here.
     #[error("run the pack's commands")]
     Keeper(#[from] KeeperError),
@@ -98,7 +105,7 @@ pub async fn conduct(plan: &RunPlan, state_dir: &StateDir, given: Given) -> Resu
         shell.write(&SessionEvent::Note { msg }, Durability::Buffered)?;
     }
     shell.write(&SessionEvent::Phase { phase: Phase::Preflight, iter: 0 }, Durability::Buffered)?;
-    let ended = match prepare_and_run(plan, &env, tell, &mut shell).await {
+    let ended = match prepare_and_run(plan, state_dir, &env, tell, &mut shell).await {
         Ok(ended) => ended,
         Err(RunError::Log(error)) => return Err(error.into()),
         Err(error) => {
@@ -115,10 +122,17 @@ pub async fn conduct(plan: &RunPlan, state_dir: &StateDir, given: Given) -> Resu
 /// Everything between the first lines and the last. What it starts has ended when it returns.
 async fn prepare_and_run(
     plan: &RunPlan,
+    state_dir: &StateDir,
     env: &Environment,
     tell: mpsc::UnboundedSender<SessionEvent>,
     shell: &mut Shell,
 ) -> Result<Ended, RunError> {
+    // Whether a sandbox can be had is known before anything is cloned or spent.
+    let gateway = plan.agent.sandbox.as_ref().map(|_| gateway(state_dir.path())).transpose()?;
+    if let Some(gateway) = &gateway {
+        let msg = format!("layers of the sandbox:\n{}", gateway.layers().join("\n"));
+        shell.write(&SessionEvent::Note { msg }, Durability::Buffered)?;
+    }
     let keeper = Arc::new(Keeper::start().await?);
     let runner = PackRunner {
         keeper: keeper.clone(),
@@ -137,7 +151,12 @@ async fn prepare_and_run(
     let identity = plan.identity(workspace.facts().base.as_str()).to_string();
     shell.write(&SessionEvent::Identity { identity }, Durability::Durable)?;
     let frozen = workspace.frozen();
-    let tools = tools(plan, &runner.env, &keeper, frozen, tell, shell.clock);
+    let client = match &gateway {
+        Some(gateway) => Some(driver::Client::unix(gateway.socket()).await.map_err(RunError::Gateway)?),
+        None => None,
+    };
+    let turn = turn(plan, &runner.env, client);
+    let tools = tools(plan, &runner.env, &keeper, turn, frozen, tell, shell.clock);
     let state = State::new(terms(plan));
     let world_runner = PackRunner { timeout: Some(plan.world.timeout), ..runner };
     let domain = plan.world.snapshot_restore.as_ref().map(|(snapshot, restore)| DomainCommands {
@@ -255,21 +274,11 @@ fn tools(
     plan: &RunPlan,
     env: &Environment,
     keeper: &Arc<Keeper>,
+    turn: Turn,
     frozen: crate::world::FrozenFiles,
     tell: mpsc::UnboundedSender<SessionEvent>,
     clock: Clock,
 ) -> Tools {
-    let mut agent_env = env.clone();
-    for (name, value) in &plan.agent.env {
-        agent_env.set(name.as_str(), value.reveal());
-    }
-    let turn = CommandTurn {
-        agent_cmd: plan.agent.command.to_string(),
-        cwd: plan.workspace_dir.clone(),
-        env: agent_env,
-        timeout: Some(plan.agent.timeout),
-        idle_timeout: plan.agent.idle_timeout,
-    };
     let apply = plan.world.apply_cmd.as_ref();
     Tools {
         keeper: keeper.clone(),
@@ -285,6 +294,43 @@ fn tools(
         tell,
         clock,
     }
+}
+
+/// Starts the gateway that makes the run's sandboxes. It goes with the value, and every sandbox with it.
+///
+/// # Errors
+/// When a required layer is missing, with the remedy (note N15).
+pub fn gateway(state_dir: &Path) -> Result<driver::Gateway, RunError> {
+    driver::Gateway::embedded(driver::GatewayConfig { state_dir: state_dir.to_owned() }).map_err(RunError::Sandbox)
+}
+
+/// How the agent of a plan is run: in a sandbox where there is a gateway for it, else on this host.
+fn turn(plan: &RunPlan, env: &Environment, client: Option<driver::Client>) -> Turn {
+    let agent = &plan.agent;
+    if let (Some(sandbox), Some(client)) = (&agent.sandbox, client) {
+        let own = agent.env.iter().map(|(name, value)| (name.to_string(), value.reveal().to_owned()));
+        return Turn::Sandbox(Box::new(SandboxTurn {
+            client,
+            agent_cmd: agent.command.to_string(),
+            workspace: plan.workspace_dir.clone(),
+            env: own.collect(),
+            read_only_paths: sandbox.read_only_paths.clone(),
+            limits: sandbox.limits,
+            timeout: Some(agent.timeout),
+            idle_timeout: agent.idle_timeout,
+        }));
+    }
+    let mut agent_env = env.clone();
+    for (name, value) in &agent.env {
+        agent_env.set(name.as_str(), value.reveal());
+    }
+    Turn::Host(CommandTurn {
+        agent_cmd: agent.command.to_string(),
+        cwd: plan.workspace_dir.clone(),
+        env: agent_env,
+        timeout: Some(agent.timeout),
+        idle_timeout: agent.idle_timeout,
+    })
 }
 
 /// The judge of a plan, in its workspace.

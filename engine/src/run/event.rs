@@ -64,6 +64,8 @@ pub enum TaskReport {
     Proposed {
         /// Why the turn counts as failed; such a candidate is not measured.
         failure: Option<String>,
+        /// The transport class it died on, where what carries it failed.
+        transport: Option<String>,
         /// What stands in the workspace after it.
         candidate: Box<Candidate>,
         /// The agent gave up.

@@ -12,10 +12,11 @@ use super::effect::Job;
 use super::event::{Candidate, EventKind, TaskEnd, TaskReport};
 use super::graph::TaskId;
 use crate::agent::status::status;
-use crate::agent::{Brief, CommandTurn, Markers, Template, TurnError, Values};
+use crate::agent::{Brief, CommandTurn, Markers, SandboxTurn, Template, TurnError, Turned, Values};
 use crate::judge::{Fault, Known, Measure, Reading};
 use crate::log::{AgentEvent, SessionEvent};
 use crate::report::escape::plain_cut;
+use crate::sys::chain;
 use crate::sys::clock::Clock;
 use crate::sys::env::Environment;
 use crate::sys::fs::Root;
@@ -31,6 +32,15 @@ pub struct Apply {
     pub timeout: Option<Duration>,
 }
 
+/// How a turn of the agent is run (contract §6).
+#[derive(Debug, Clone)]
+pub enum Turn {
+    /// On this host, in the workspace.
+    Host(CommandTurn),
+    /// In a sandbox of its own.
+    Sandbox(Box<SandboxTurn>),
+}
+
 /// What the jobs of a run need.
 #[derive(Debug)]
 pub struct Tools {
@@ -40,8 +50,8 @@ pub struct Tools {
     pub workspace: PathBuf,
     /// What pack commands may see (note N12).
     pub env: Environment,
-    /// The agent's turn.
-    pub turn: CommandTurn,
+    /// How a turn of the agent is run.
+    pub turn: Turn,
     /// The method, cut at its placeholders.
     pub method: Template,
     /// The goal's text.
@@ -135,20 +145,9 @@ impl<W: World> Hands<W> {
         let status = status(brief);
         let values = Values { goal: &self.tools.goal, status: &status, steer: "" };
         let prompt = self.tools.method.render(values);
-        let tell = self.tools.tell.clone();
-        let mut say = |event: AgentEvent| {
-            // The shell outlives the job; a line it no longer takes has nowhere to go.
-            let _ = tell.send(SessionEvent::Agent { event });
-        };
-        let turn = self.tools.turn.clone();
-        let failure = match turn.run(&self.tools.keeper, &prompt, cancel, &mut say).await {
-            Ok(finished) => {
-                aside.ended(&finished);
-                finished.failure().map(|how| format!("the agent {how}"))
-            }
-            Err(TurnError::Keeper(error)) => Some(survivable(&error)?),
-            Err(error) => Some(chain(&error)),
-        };
+        let Turned { failure, transport, killed, dropped } = self.turn(brief.iter, &prompt, cancel).await?;
+        aside.killed = killed;
+        let failure = failure.map(|how| format!("the agent {how}"));
         aside.frozen_restored = self.put_frozen_back()?;
         let markers = Root::open(&self.tools.workspace).and_then(|root| Markers::take(&root));
         let Markers { account, escalation, refused } = markers.unwrap_or_else(|error| Markers {
@@ -157,8 +156,34 @@ impl<W: World> Hands<W> {
         });
         let mut candidate = self.record(brief.iter).await?;
         candidate.account = account;
+        candidate.dropped.extend(dropped);
         candidate.dropped.extend(refused);
-        Ok(TaskReport::Proposed { failure, candidate: Box::new(candidate), escalation })
+        Ok(TaskReport::Proposed { failure, transport, candidate: Box::new(candidate), escalation })
+    }
+
+    /// Runs the agent. Nothing of it runs any more when this returns.
+    async fn turn(&mut self, iter: u32, prompt: &str, cancel: &CancellationToken) -> Result<Turned, Broken> {
+        let tell = self.tools.tell.clone();
+        let mut say = move |event: AgentEvent| {
+            // The shell outlives the job; a line it no longer takes has nowhere to go.
+            let _ = tell.send(SessionEvent::Agent { event });
+        };
+        match self.tools.turn.clone() {
+            Turn::Host(turn) => match turn.run(&self.tools.keeper, prompt, cancel, &mut say).await {
+                Ok(finished) => Ok(Turned {
+                    failure: finished.failure(),
+                    killed: finished.killed_names(),
+                    ..Turned::default()
+                }),
+                Err(TurnError::Keeper(error)) => Ok(Turned::failed(survivable(&error)?)),
+                Err(error) => Ok(Turned::failed(format!("failed to {}", chain(&error)))),
+            },
+            Turn::Sandbox(turn) => {
+                let repository = self.world.workspace().agent_repository().await;
+                let repository = repository.map_err(|error| Broken(chain(&error)))?;
+                Ok(turn.run(format!("turn-{iter}"), repository, prompt, cancel, say).await)
+            }
+        }
     }
 
     async fn record(&mut self, iter: u32) -> Result<Candidate, Broken> {
@@ -259,18 +284,6 @@ fn survivable(error: &KeeperError) -> Result<String, Broken> {
             Err(Broken(format!("failed to {}", chain(error))))
         }
     }
-}
-
-/// An error and its sources on one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(next) = source {
-        text.push_str(": ");
-        text.push_str(&next.to_string());
-        source = next.source();
-    }
-    text
 }
 
 /// A failure and the last line a command printed, which most often says why.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::effect::{Effect, Job};
 use super::event::{Event, EventKind, Interrupt, TaskEnd, TaskReport};
@@ -12,6 +12,7 @@ use super::state::{Best, Ending, Iteration, Stage, State};
 use crate::decide::Verdict;
 use crate::judge::Reading;
 use crate::log::{Decision, Durability, Evidence, Outcome, Phase, RowWire, SessionEvent, TaskStatus};
+use crate::score::Score;
 
 /// The graph's version; a run has one graph.
 pub const PLAN_VERSION: u32 = 1;
@@ -31,6 +32,22 @@ pub fn step(state: State, event: Event) -> (State, Vec<Effect>) {
         _ => {}
     }
     (fold.state, fold.effects)
+}
+
+/// How a task settled, for its line in the log.
+struct Settling {
+    status: TaskStatus,
+    note: String,
+    secs: f64,
+    metric: Option<Score>,
+    output: Option<Value>,
+    transport: Option<String>,
+}
+
+impl Settling {
+    fn new(status: TaskStatus, note: String, secs: f64) -> Settling {
+        Settling { status, note, secs, metric: None, output: None, transport: None }
+    }
 }
 
 struct Fold {
@@ -123,7 +140,7 @@ impl Fold {
             current.row.frozen_restored.extend(frozen_restored);
         }
         match report {
-            TaskReport::Proposed { failure, candidate, escalation } => {
+            TaskReport::Proposed { failure, transport, candidate, escalation } => {
                 self.log(SessionEvent::AgentDone, Durability::Buffered);
                 let refused = candidate.refused.clone();
                 if let Some(current) = &mut self.state.current {
@@ -144,7 +161,10 @@ impl Fold {
                     self.state.ending.get_or_insert(Ending::Escalated(reason));
                     return self.fail(task, secs, "the agent escalated".to_owned());
                 }
-                self.pass_or_fail(task, secs, failure.or(refused));
+                match (transport, failure) {
+                    (Some(class), failure) => self.died_of(class, task, secs, failure.unwrap_or_default()),
+                    (None, failure) => self.pass_or_fail(task, secs, failure.or(refused)),
+                }
             }
             TaskReport::Applied { failure } => self.pass_or_fail(task, secs, failure),
             TaskReport::Measured { reading } => self.measured(task, secs, reading),
@@ -152,10 +172,20 @@ impl Fold {
         }
     }
 
+    /// What carries the turn failed: the iteration is settled without a measurement, as no fault of the agent's.
+    fn died_of(&mut self, class: String, task: TaskId, secs: f64, why: String) {
+        let how = Settling { transport: Some(class), ..Settling::new(TaskStatus::Transport, why.clone(), secs) };
+        self.settle(task, how, Durability::Buffered);
+        if let Some(current) = &mut self.state.current {
+            current.row.decision = Decision::InfraDead;
+        }
+        self.discard(why);
+    }
+
     /// The engine could not carry a task out. The iteration gets its row; nothing more is done to the workspace, since
     /// whatever stood in the way may still be there.
     fn broken(&mut self, task: TaskId, secs: f64, reason: String) {
-        self.settle(task, TaskStatus::Transport, reason.clone(), secs, None);
+        self.settle(task, Settling::new(TaskStatus::Fail, reason.clone(), secs), Durability::Buffered);
         if let Some(mut current) = self.state.current.take() {
             current.row.note.clone_from(&reason);
             self.count_discard(&mut current);
@@ -168,7 +198,7 @@ impl Fold {
         match failure {
             Some(why) => self.fail(task, secs, why),
             None => {
-                self.settle(task, TaskStatus::Pass, String::new(), secs, None);
+                self.settle(task, Settling::new(TaskStatus::Pass, String::new(), secs), Durability::Buffered);
                 self.dispatch();
             }
         }
@@ -176,13 +206,18 @@ impl Fold {
 
     /// A required task failed: the candidate is discarded without a measurement.
     fn fail(&mut self, task: TaskId, secs: f64, why: String) {
-        self.settle(task, TaskStatus::Fail, why.clone(), secs, None);
+        self.settle(task, Settling::new(TaskStatus::Fail, why.clone(), secs), Durability::Buffered);
         self.discard(why);
     }
 
     fn measured(&mut self, task: TaskId, secs: f64, reading: Reading) {
         let status = if reading.valid { TaskStatus::Pass } else { TaskStatus::Fail };
-        self.settle(task, status, reading.summary(), secs, Some(&reading));
+        let how = Settling {
+            metric: reading.score,
+            output: serde_json::to_value(&reading).ok(),
+            ..Settling::new(status, reading.summary(), secs)
+        };
+        self.settle(task, how, Durability::Buffered);
         if let Some(current) = &mut self.state.current {
             let row = &mut current.row;
             row.score = reading.score;
@@ -198,12 +233,16 @@ impl Fold {
         }
     }
 
-    fn settle(&mut self, id: TaskId, status: TaskStatus, note: String, secs: f64, reading: Option<&Reading>) {
+    /// Settles a task of the iteration and tells how.
+    fn settle(&mut self, id: TaskId, how: Settling, durability: Durability) {
         let Some(task) = self.state.terms.graph.task(id).cloned() else { return };
+        let Settling { status, note, secs, metric, output, transport } = how;
         if let Some(current) = &mut self.state.current {
             current.settled.settle(id, status);
-            let disposition = status.token().to_owned();
-            current.row.evidence.push(Evidence { task: task.name.clone(), disposition, note: note.clone() });
+            if task.op != Op::Decide {
+                let disposition = status.token().to_owned();
+                current.row.evidence.push(Evidence { task: task.name.clone(), disposition, note: note.clone() });
+            }
         }
         let line = SessionEvent::TaskResult {
             task: task.name,
@@ -213,12 +252,13 @@ impl Fold {
             iter: self.state.iter,
             attempts: 1,
             cost_usd: 0.0,
-            metric: reading.and_then(|reading| reading.score),
-            output: reading.and_then(|reading| serde_json::to_value(reading).ok()),
+            metric,
+            output,
             note,
             secs,
+            transport,
         };
-        self.log(line, Durability::Buffered);
+        self.log(line, durability);
     }
 
     /// The universal rule. What it says is on the disk before anything follows from it.
@@ -230,23 +270,14 @@ impl Fold {
         match self.state.terms.rule.decide(&reading, best) {
             Verdict::Keep { standing, solved } => {
                 if let Some(current) = &mut self.state.current {
-                    current.settled.settle(id, TaskStatus::Pass);
                     current.keeping = Some(standing);
                 }
-                let line = SessionEvent::TaskResult {
-                    task: Op::Decide.token().to_owned(),
-                    status: TaskStatus::Pass,
-                    plan_version: PLAN_VERSION,
-                    task_kind: Op::Decide.token().to_owned(),
-                    iter: self.state.iter,
-                    attempts: 1,
-                    cost_usd: 0.0,
+                let how = Settling {
                     metric: Some(standing.score),
                     output: Some(json!({ "keep": true, "solved": solved })),
-                    note: String::new(),
-                    secs: 0.0,
+                    ..Settling::new(TaskStatus::Pass, String::new(), 0.0)
                 };
-                self.log(line, Durability::Durable);
+                self.settle(id, how, Durability::Durable);
                 self.run(Stage::Snapshotting, Job::Snapshot);
             }
             Verdict::Discard => self.settle_row(),

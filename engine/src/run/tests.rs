@@ -136,7 +136,7 @@ impl Played {
                 });
                 let candidate =
                     Box::new(Candidate { commit: Some(format!("c{iter}")), ..Candidate::default() });
-                end(task, TaskReport::Proposed { failure, candidate, escalation })
+                end(task, TaskReport::Proposed { failure, transport: None, candidate, escalation })
             }
             Job::Apply { task } => end(task, TaskReport::Applied { failure }),
             Job::Measure { task, .. } => {

@@ -9,3 +9,15 @@ pub mod lock;
 mod pipe;
 pub mod process;
 pub mod signal;
+
+/// An error and its sources on one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(next) = source {
+        text.push_str(": ");
+        text.push_str(&next.to_string());
+        source = next.source();
+    }
+    text
+}

@@ -1,0 +1,116 @@
+//! Turns a prompt into an agent command that ran in a sandbox of its own, with what it changed brought back (contract §6).
+//! It refuses to know how a sandbox is made: that is the driver's.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use driver::turn::{self, Ended, TurnEnd, TurnSpec};
+use driver::{Client, Limits, TurnError};
+use tokio_util::sync::CancellationToken;
+
+use super::output::OutputTeller;
+use super::turn::Turned;
+use crate::log::AgentEvent;
+use crate::sys::keeper::Stream;
+
+/// One turn of the `openshell` backend with the `command` harness.
+#[derive(Debug, Clone)]
+pub struct SandboxTurn {
+    /// The gateway to drive.
+    pub client: Client,
+    /// `[agent].agent_cmd`, the text for `sh -c` in the sandbox.
+    pub agent_cmd: String,
+    /// The workspace on this host.
+    pub workspace: PathBuf,
+    /// `[agent.env]`; nothing of the engine's own environment goes in.
+    pub env: BTreeMap<String, String>,
+    /// Host paths that join the sandbox's view (note N11).
+    pub read_only_paths: Vec<PathBuf>,
+    /// What the sandbox may use.
+    pub limits: Limits,
+    /// How long the turn may take.
+    pub timeout: Option<Duration>,
+    /// How long it may say nothing.
+    pub idle_timeout: Option<Duration>,
+}
+
+impl SandboxTurn {
+    /// Runs one turn in a new sandbox, which is gone when this returns, with every process that was in it.
+    ///
+    /// `repository` is what the agent sees as the workspace's `.git`; `name` is unique while the turn runs.
+    pub async fn run(
+        self,
+        name: String,
+        repository: PathBuf,
+        prompt: &str,
+        cancel: &CancellationToken,
+        mut tell: impl FnMut(AgentEvent) + Send,
+    ) -> Turned {
+        let spec = TurnSpec {
+            name,
+            workspace: self.workspace,
+            repository: Some(repository),
+            command: ["/bin/sh", "-c", &self.agent_cmd].map(str::to_owned).to_vec(),
+            env: self.env,
+            stdin: prompt.as_bytes().to_vec(),
+            read_only_paths: self.read_only_paths,
+            limits: self.limits,
+            timeout: self.timeout,
+            idle_timeout: self.idle_timeout,
+            ..TurnSpec::default()
+        };
+        let mut teller = OutputTeller::default();
+        let mut sink = |stream, bytes: &[u8]| teller.push(same(stream), bytes, &mut tell);
+        let result = turn::run(&self.client, spec, cancel.clone(), &mut sink).await;
+        teller.finish(&mut tell);
+        match result {
+            Ok(end) => {
+                tell(AgentEvent::Exit { code: code(end.exit) });
+                turned(end)
+            }
+            Err(TurnError::Cancelled) => Turned::failed("was ended on request".to_owned()),
+            Err(error) => Turned {
+                transport: Some(error.class().token().to_owned()),
+                ..Turned::failed(format!("failed to {}", crate::sys::chain(&error)))
+            },
+        }
+    }
+}
+
+fn same(stream: turn::Stream) -> Stream {
+    match stream {
+        turn::Stream::Stdout => Stream::Out,
+        turn::Stream::Stderr => Stream::Err,
+    }
+}
+
+/// As a shell reports it: 128+n for a signal (note N15).
+fn code(exit: turn::Exit) -> i32 {
+    match exit {
+        turn::Exit::Code(code) => code,
+        turn::Exit::Signal(signal) => signal.saturating_add(128),
+    }
+}
+
+fn turned(end: TurnEnd) -> Turned {
+    let how = match (end.ended, end.exit) {
+        (Ended::TimedOut, _) => Some("ran into its time limit".to_owned()),
+        (Ended::Idle, _) => Some("said nothing for too long".to_owned()),
+        (Ended::Itself, turn::Exit::Code(0)) => None,
+        (Ended::Itself, turn::Exit::Code(code)) => Some(format!("ended with exit code {code}")),
+        (Ended::Itself, turn::Exit::Signal(signal)) => Some(format!("ended with signal {signal}")),
+    };
+    let hit = end.limits_hit.join(", ");
+    let failure = match (how, hit.is_empty()) {
+        (Some(how), false) => Some(format!("{how}; the sandbox's limit on {hit} was hit")),
+        (how, _) => how,
+    };
+    let mut dropped: Vec<String> =
+        end.dropped.iter().map(|dropped| format!("{}: {}", dropped.path.display(), dropped.reason)).collect();
+    if failure.is_none() && !hit.is_empty() {
+        dropped.push(format!("the sandbox's limit on {hit} was hit"));
+    }
+    let killed = end.killed.into_iter().map(|killed| killed.name).collect();
+    Turned { failure, transport: None, killed, dropped }
+}
