@@ -233,7 +233,8 @@ impl<W: World> Hands<W> {
 
     /// Puts the frozen injects back and names those that had been changed.
     fn put_frozen_back(&self) -> Result<Vec<String>, Broken> {
-        let changed = self.tools.frozen.restore(&self.tools.workspace).map_err(|error| Broken(chain(&error)))?;
+        let changed =
+            self.tools.frozen.restore(&self.tools.workspace).map_err(|error| Broken(chain(&error)))?;
         Ok(changed.iter().map(|path| path.display().to_string()).collect())
     }
 
