@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::effect::{Effect, Job};
 use super::event::{Event, EventKind, Interrupt, TaskEnd, TaskReport};
@@ -127,6 +127,7 @@ impl Fold {
                 self.log(SessionEvent::AgentDone, Durability::Buffered);
                 let refused = candidate.refused.clone();
                 if let Some(current) = &mut self.state.current {
+                    current.row.unchanged = candidate.commit.is_some() && !candidate.changed;
                     current.row.diff = candidate.diff;
                     current.row.diffstat = candidate.diffstat;
                     current.row.candidate = candidate.commit;
@@ -147,7 +148,7 @@ impl Fold {
                 self.pass_or_fail(task, secs, failure.or(refused));
             }
             TaskReport::Applied { failure } => self.pass_or_fail(task, secs, failure),
-            TaskReport::Measured { reading } => self.measured(task, secs, reading),
+            TaskReport::Measured { reading, shown } => self.measured(task, secs, reading, &shown),
             TaskReport::Broken { reason } => self.broken(task, secs, reason),
         }
     }
@@ -180,9 +181,9 @@ impl Fold {
         self.discard(why);
     }
 
-    fn measured(&mut self, task: TaskId, secs: f64, reading: Reading) {
+    fn measured(&mut self, task: TaskId, secs: f64, reading: Reading, shown: &str) {
         let status = if reading.valid { TaskStatus::Pass } else { TaskStatus::Fail };
-        self.settle(task, status, reading.summary(), secs, Some(&reading));
+        self.settle(task, status, reading.summary(), secs, Some((&reading, shown)));
         if let Some(current) = &mut self.state.current {
             let row = &mut current.row;
             row.score = reading.score;
@@ -198,7 +199,14 @@ impl Fold {
         }
     }
 
-    fn settle(&mut self, id: TaskId, status: TaskStatus, note: String, secs: f64, reading: Option<&Reading>) {
+    fn settle(
+        &mut self,
+        id: TaskId,
+        status: TaskStatus,
+        note: String,
+        secs: f64,
+        reading: Option<(&Reading, &str)>,
+    ) {
         let Some(task) = self.state.terms.graph.task(id).cloned() else { return };
         if let Some(current) = &mut self.state.current {
             current.settled.settle(id, status);
@@ -213,8 +221,8 @@ impl Fold {
             iter: self.state.iter,
             attempts: 1,
             cost_usd: 0.0,
-            metric: reading.and_then(|reading| reading.score),
-            output: reading.and_then(|reading| serde_json::to_value(reading).ok()),
+            metric: reading.and_then(|(reading, _)| reading.score),
+            output: reading.and_then(|(reading, shown)| told(reading, shown)),
             note,
             secs,
         };
@@ -369,7 +377,7 @@ impl Fold {
         self.note(if aborting {
             "abort asked for: ending what runs"
         } else {
-            "stop asked for: ending after this iteration"
+            "stop asked for: ending after this iteration; once more ends it now"
         });
         self.state.ending = Some(ending);
         if aborting {
@@ -410,4 +418,13 @@ impl Fold {
         self.state.outcome = Some(outcome);
         self.effects.push(Effect::Finish { outcome, reason });
     }
+}
+
+/// A reading as the log tells it, with the end of the judge's output where it could not be scored.
+fn told(reading: &Reading, shown: &str) -> Option<Value> {
+    let mut value = serde_json::to_value(reading).ok()?;
+    if !shown.is_empty() {
+        value.as_object_mut()?.insert("output_tail".to_owned(), Value::from(shown));
+    }
+    Some(value)
 }
