@@ -17,10 +17,11 @@ use crate::pack::Pack;
 use crate::plan::{Overrides, RepoPlan, RunPlan};
 use crate::report::plain;
 use crate::run::begin::{gateway, measure, spec};
+use crate::run::tail::{self, LogEnd};
 use crate::sys::env::Environment;
 use crate::sys::fs::{RelPath, Root, copy_tree, create_private_dir};
 use crate::sys::keeper::Keeper;
-use crate::world::{PackRunner, Setup};
+use crate::world::{CLAIM_FILE, PackRunner, Recorded, Setup};
 
 /// What `check` found, for a script.
 #[derive(Debug, Default, Serialize)]
@@ -51,6 +52,7 @@ pub fn check(args: &CheckArgs) -> Result<Exit, CliError> {
     if !args.json {
         print(&describe(&plan))?;
     }
+    look_at_places(&plan, &mut findings);
     if args.no_run {
         if let RepoPlan::Path { path, .. } = &plan.repo {
             warn_of_editable(&plan, path, &mut findings);
@@ -65,6 +67,11 @@ pub fn check(args: &CheckArgs) -> Result<Exit, CliError> {
 /// What the manifest means, a line each.
 fn describe(plan: &RunPlan) -> String {
     let repo = match &plan.repo {
+        RepoPlan::Path { path, reference }
+            if !plan.in_place && !path.join(".git").exists() && reference.is_none() =>
+        {
+            format!("{} (a plain directory: it is copied as it is)", path.display())
+        }
         _ if plan.in_place => format!("{} (in place)", plan.workspace_dir.display()),
         RepoPlan::Url { url, reference } => format!("{url}{}", at(reference.as_ref())),
         RepoPlan::Path { path, reference } => format!("{}{}", path.display(), at(reference.as_ref())),
@@ -98,6 +105,23 @@ fn describe(plan: &RunPlan) -> String {
 
 fn at<T: std::fmt::Display>(reference: Option<&T>) -> String {
     reference.map_or(String::new(), |reference| format!(" at {reference}"))
+}
+
+/// What stands where the run would put its workspace and its state.
+fn look_at_places(plan: &RunPlan, findings: &mut Findings) {
+    if matches!(tail::read(&plan.state_dir.join("session.jsonl")), Ok(LogEnd::Open)) {
+        let state = plan.state_dir.display();
+        findings
+            .errors
+            .push(format!("{state} holds a run that did not end: `crucible --fresh` puts it away"));
+    }
+    let occupied = std::fs::read_dir(&plan.workspace_dir).is_ok_and(|mut entries| entries.next().is_some());
+    if occupied && !plan.in_place && !plan.state_dir.join(CLAIM_FILE).exists() {
+        let workspace = plan.workspace_dir.display();
+        findings.errors.push(format!(
+            "{workspace} is not empty and no run of this state directory made it: move it away, or name another [workspace].dir"
+        ));
+    }
 }
 
 fn warn_of_editable(plan: &RunPlan, tree: &Path, findings: &mut Findings) {
@@ -134,7 +158,7 @@ async fn measure_once(plan: &RunPlan, env: &Environment, findings: &mut Findings
     };
     create_private_dir(&plan.state_dir).map_err(scratch_failed)?;
     let spec = spec(&plan, env, "check".to_owned());
-    let workspace = match Setup::new(&spec, &runner).run().await {
+    let mut workspace = match Setup::new(&spec, &runner).run().await {
         Ok(workspace) => workspace,
         Err(error) => {
             findings.errors.push(format!("the setup failed to {}", crate::sys::chain(&error)));
@@ -145,6 +169,14 @@ async fn measure_once(plan: &RunPlan, env: &Environment, findings: &mut Findings
     let measured =
         measure(&plan, &runner.env).run(&keeper, Known::default(), &CancellationToken::new()).await?;
     judge_of(measured, findings);
+    if let Ok(Recorded::Candidate(left)) = workspace.record(1).await
+        && left.changed
+    {
+        findings.warnings.push(format!(
+            "the judge leaves files in the workspace that no ignore rule covers, and that would be kept with a candidate:\n{}",
+            left.diff.stat.trim_end()
+        ));
+    }
     Ok(())
 }
 
@@ -155,7 +187,7 @@ fn judge_of(measured: Measured, findings: &mut Findings) {
             "{objects} lines of the judge's output start with `{{`: only the last one counts, so no log line may look like a reading"
         ));
     }
-    if !finished.killed.is_empty() {
+    if finished.ended_early().is_none() && !finished.killed.is_empty() {
         let names = finished.killed_names().join(", ");
         findings.warnings.push(format!("the judge left processes behind, which were ended: {names}"));
     }
@@ -215,12 +247,12 @@ fn tell(args: &CheckArgs, findings: &Findings) -> Result<(), CliError> {
     for layer in &findings.layers {
         text.push_str(&format!("{:<13}{}\n", "layer", plain(layer)));
     }
-    for warning in &findings.warnings {
-        text.push_str(&format!("warning: {}\n", plain(warning)));
-    }
-    for error in &findings.errors {
-        for (at, line) in error.lines().enumerate() {
-            text.push_str(&format!("{}{}\n", if at == 0 { "error: " } else { "" }, plain(line)));
+    for (what, findings) in [("warning", &findings.warnings), ("error", &findings.errors)] {
+        for finding in findings {
+            for (at, line) in finding.lines().enumerate() {
+                let head = if at == 0 { format!("{what}: ") } else { "  ".to_owned() };
+                text.push_str(&format!("{head}{}\n", plain(line)));
+            }
         }
     }
     text.push_str(match (findings.errors.is_empty(), args.no_run) {

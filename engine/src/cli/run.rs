@@ -105,7 +105,11 @@ fn tell(args: &RunArgs, plan: &RunPlan, state: &StateDir, conducted: &Conducted)
     } else if args.ui == Ui::Headless {
         return Ok(());
     } else {
-        ending(tally, Places { workspace: &plan.workspace_dir, session_log: &log, report: &report })
+        ending(
+            tally,
+            Places { workspace: &plan.workspace_dir, session_log: &log, report: &report },
+            !conducted.progress.tells_rows(),
+        )
     };
     print(&text)
 }

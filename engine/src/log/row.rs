@@ -99,6 +99,10 @@ pub struct RowWire {
     /// Paths that did not become part of the candidate, with the reason (our addition).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<String>,
+    /// Whether the candidate's tree is the best's, so that a better score can only be noise or lie outside the tree
+    /// (our addition).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unchanged: bool,
     /// Wall-clock seconds of the iteration (our addition).
     #[serde(default)]
     pub secs: f64,
@@ -126,6 +130,7 @@ impl RowWire {
             killed: Vec::new(),
             frozen_restored: Vec::new(),
             dropped: Vec::new(),
+            unchanged: false,
             secs: 0.0,
         }
     }

@@ -100,7 +100,16 @@ impl<'r> Resolver<'r> {
 
     fn expand(&self, pattern: &Pattern) -> Result<Vec<Source>, Mistake> {
         let paths = match (self.inside(pattern.path()), self.base.flatten()) {
-            (Some(_), Some(base)) => self.expand_base(pattern, base)?,
+            (Some(_), Some(base)) => {
+                let found = self.expand_base(pattern, base)?;
+                // It is there for the eye, but a frozen file is what the last commit says.
+                if found.is_empty() && self.expand_disk(pattern).is_ok_and(|paths| !paths.is_empty()) {
+                    return Err(
+                        FileError::NotInBase { path: self.root.join(pattern.path().as_path()) }.into()
+                    );
+                }
+                found
+            }
             _ => self.expand_disk(pattern)?,
         };
         if paths.is_empty() {

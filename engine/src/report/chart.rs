@@ -16,7 +16,8 @@ struct Point {
     mark: char,
 }
 
-/// A chart of the rows: `*` kept, `.` discarded, `x` without a score. Empty when nothing has a score.
+/// A chart of the rows: `*` kept, `.` discarded, and `x` below the scores where there is none. Empty when all scores are
+/// the same.
 #[must_use]
 pub fn chart(tally: &Tally) -> String {
     let points = columns(tally);
@@ -29,6 +30,9 @@ pub fn chart(tally: &Tally) -> String {
     let label = |value: f64| Score::new(value).map_or(String::new(), short);
     let wide = label(low).len().max(label(high).len());
     let mut text = String::new();
+    if low >= high {
+        return String::new();
+    }
     for line in 0..HEIGHT {
         let name = match line {
             0 => label(high),
@@ -38,6 +42,10 @@ pub fn chart(tally: &Tally) -> String {
         let row: String = points.iter().map(|point| cell(*point, line, low, high)).collect();
         text.push_str(&format!("{name:>wide$} |{}", row.trim_end()));
         text.push('\n');
+    }
+    let unscored: String = points.iter().map(|point| if point.mark == 'x' { 'x' } else { ' ' }).collect();
+    if !unscored.trim().is_empty() {
+        text.push_str(&format!("{:>wide$} |{}\n", "", unscored.trim_end()));
     }
     let axis = "-".repeat(points.len());
     text.push_str(&format!("{:>wide$} +{axis}\n", ""));
@@ -66,12 +74,8 @@ fn columns(tally: &Tally) -> Vec<Point> {
 }
 
 fn cell(point: Point, line: usize, low: f64, high: f64) -> char {
-    let at = match point.score {
-        // What has no score stands on the axis.
-        None => HEIGHT - 1,
-        Some(score) => level(score, low, high),
-    };
-    if at == line { point.mark } else { ' ' }
+    let at = point.score.map(|score| level(score, low, high));
+    if at == Some(line) { point.mark } else { ' ' }
 }
 
 /// The line of a score, 0 at the top. Spans beyond a double's range are halved first.
@@ -93,11 +97,28 @@ fn share_of_lines() -> f64 {
     u32::try_from(HEIGHT - 1).map_or(1.0, f64::from)
 }
 
-/// A score in few characters.
+/// Digits that a shortened score shows.
+const DIGITS: usize = 6;
+
+/// A score in few characters: as it is where that is short, else rounded, with an exponent only far from one.
 #[must_use]
 pub fn short(score: Score) -> String {
     let exact = score.to_string();
-    if exact.len() <= 10 { exact } else { format!("{:.4e}", score.value()) }
+    if exact.len() <= 10 {
+        return exact;
+    }
+    let size = score.value().abs();
+    if !(1e-4..1e9).contains(&size) {
+        return format!("{:.4e}", score.value());
+    }
+    // The digits before the point are counted on the text, which has no exponent.
+    let whole = exact.trim_start_matches('-').split('.').next().map_or(0, str::len);
+    let rounded = format!("{:.*}", DIGITS.saturating_sub(whole), score.value());
+    if rounded.contains('.') {
+        rounded.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        rounded
+    }
 }
 
 #[cfg(test)]
@@ -113,6 +134,7 @@ mod tests {
             solved: false,
             note: String::new(),
             secs: 0.0,
+            marks: Vec::new(),
             candidate: None,
             kept_snap: None,
         };
@@ -136,9 +158,28 @@ mod tests {
           |
           | *
           |  .
-        0 |*  x
+        0 |*
+          |   x
           +-----
         ");
+    }
+
+    #[test]
+    fn scores_are_shortened_so_that_a_person_reads_them() {
+        for (value, expect) in [
+            (5.0, "5"),
+            (-0.5, "-0.5"),
+            (73.488_712_310_791_02, "73.4887"),
+            (1.0 / 3.0, "0.33333"),
+            (0.000_123_456_789, "0.00012"),
+            (1_234_567.891, "1234568"),
+            (12_345_678_901.0, "1.2346e10"),
+            (1e300, "1.0000e300"),
+            (1e-9, "1.0000e-9"),
+            (-99.999_999_99, "-100"),
+        ] {
+            assert_eq!(short(Score::new(value).unwrap()), expect);
+        }
     }
 
     #[test]

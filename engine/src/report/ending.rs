@@ -23,17 +23,19 @@ pub struct Places<'a> {
     pub report: &'a Path,
 }
 
-/// The text at the end of a run.
+/// The text at the end of a run, with the rows unless they were told while it ran.
 #[must_use]
-pub fn ending(tally: &Tally, places: Places<'_>) -> String {
+pub fn ending(tally: &Tally, places: Places<'_>, with_rows: bool) -> String {
     let mut text = String::new();
     let picture = chart(tally);
     if !picture.is_empty() {
         let _ = writeln!(text, "\n{} (* kept, . discarded, x not scored)", plain(&tally.objective));
         text.push_str(&picture);
     }
-    text.push('\n');
-    rows(&mut text, tally);
+    if with_rows {
+        text.push('\n');
+        rows(&mut text, tally);
+    }
     let score = |score: Option<crate::score::Score>| score.map_or("none".to_owned(), short);
     if let Some((outcome, reason)) = &tally.outcome {
         let _ = writeln!(text, "\n{}: {}", outcome.token(), plain(reason));
@@ -46,6 +48,9 @@ pub fn ending(tally: &Tally, places: Places<'_>) -> String {
         tally.kept(),
         tally.settled()
     );
+    if tally.settled() > 0 && tally.rows.iter().all(|row| row.iter == 0 || row.score.is_none()) {
+        let _ = writeln!(text, "warning: none of the {} candidates could be scored", tally.settled());
+    }
     let broken = matches!(tally.outcome, Some((Outcome::Error, _)));
     let standing = if broken { " (as the failure left it, which need not be the best)" } else { "" };
     let _ = writeln!(text, "workspace {}{standing}", places.workspace.display());
@@ -88,6 +93,9 @@ pub fn line(row: &Brief) -> String {
     let mut text = format!("{:>5}  {word:<11} {score:>10}  {:>7.2}s", row.iter, row.secs);
     if !row.note.is_empty() {
         let _ = write!(text, "  {}", plain_cut(&row.note, 100));
+    }
+    for mark in &row.marks {
+        let _ = write!(text, "  [{}]", plain_cut(mark, 60));
     }
     text
 }

@@ -88,28 +88,40 @@ impl Progress {
         self.form == Form::Line
     }
 
+    /// Whether each row is told when it settles.
+    #[must_use]
+    pub fn tells_rows(&self) -> bool {
+        self.form == Form::Lines
+    }
+
     /// Takes in one line of the log.
     pub fn see(&mut self, event: &SessionEvent, elapsed: Duration) {
         self.tally.see(event);
-        let say =
-            match event {
-                SessionEvent::Note { msg } => Some(plain(msg)),
-                SessionEvent::Row { .. } => self.tally.rows.last().map(line),
-                SessionEvent::Escalation { category, reason, .. } => {
-                    Some(format!("the agent escalated ({}): {}", plain(category), plain(reason)))
-                }
-                SessionEvent::Phase {
-                    phase: Phase::Preflight | Phase::Baseline | Phase::Iteration, ..
-                } if self.agent_output => Some(format!("-- {}", self.standing(elapsed))),
-                SessionEvent::Agent { event: AgentEvent::Raw { text, .. } } if self.agent_output => Some(
-                    text.lines().map(|line| format!("  | {}", plain(line))).collect::<Vec<_>>().join("\n"),
-                ),
-                _ => None,
-            };
-        if let Some(say) = say.filter(|say| !say.is_empty()) {
+        if let Some(say) = self.line_of(event, elapsed).filter(|say| !say.is_empty()) {
             self.say(&say);
         }
         self.draw(elapsed);
+    }
+
+    /// What is said of an event; most are not spoken of.
+    fn line_of(&self, event: &SessionEvent, elapsed: Duration) -> Option<String> {
+        match event {
+            SessionEvent::Note { msg } => Some(lines(msg)),
+            // On a terminal the progress line tells where it stands, and the rows come at the end.
+            SessionEvent::Row { .. } if self.tells_rows() => self.tally.rows.last().map(line),
+            SessionEvent::Escalation { category, reason, .. } => {
+                Some(format!("the agent escalated ({}): {}", plain(category), plain(reason)))
+            }
+            _ if !self.agent_output => None,
+            SessionEvent::Phase { phase: Phase::Preflight | Phase::Baseline | Phase::Iteration, .. } => {
+                Some(format!("-- {}", self.standing(elapsed)))
+            }
+            SessionEvent::Agent { event: AgentEvent::Raw { text, .. } } => Some(indented(text)),
+            SessionEvent::TaskResult { output: Some(output), .. } => {
+                output.get("output_tail").and_then(serde_json::Value::as_str).map(indented)
+            }
+            _ => None,
+        }
     }
 
     /// Draws the progress line again, on a terminal.
@@ -156,4 +168,14 @@ impl Progress {
             secs % 60
         )
     }
+}
+
+/// Text of several lines, each of which is safe.
+fn lines(text: &str) -> String {
+    text.lines().map(plain).collect::<Vec<_>>().join("\n")
+}
+
+/// Output of a command, set off from what the engine says.
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("  | {}", plain(line))).collect::<Vec<_>>().join("\n")
 }

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::log::{Decision, Outcome, Phase, SessionEvent};
+use crate::log::{Decision, Outcome, Phase, RowWire, SessionEvent};
 use crate::score::Score;
 
 /// The longest note kept of one iteration, in characters.
@@ -24,6 +24,9 @@ pub struct Brief {
     pub note: String,
     /// Wall-clock seconds.
     pub secs: f64,
+    /// What an operator should know of the iteration besides its score: files that were put back, processes that were
+    /// ended, paths that were left out, a tree that is the best's.
+    pub marks: Vec<String>,
     /// The commit that holds the candidate.
     pub candidate: Option<String>,
     /// The snapshot token, where it was kept.
@@ -53,6 +56,23 @@ pub struct Tally {
     pub best_snap: Option<String>,
     /// How it ended, and why.
     pub outcome: Option<(Outcome, String)>,
+}
+
+/// How many marks of one sort a report names.
+const MARKS_MAX: usize = 3;
+
+fn marks(row: &RowWire) -> Vec<String> {
+    let mut marks = Vec::new();
+    let sorts = [("put back", &row.frozen_restored), ("ended", &row.killed), ("left out", &row.dropped)];
+    for (what, names) in sorts.into_iter().filter(|(_, names)| !names.is_empty()) {
+        let named = names.iter().take(MARKS_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = if names.len() > MARKS_MAX { ", …" } else { "" };
+        marks.push(format!("{what} {named}{more}"));
+    }
+    if row.unchanged {
+        marks.push("nothing was changed".to_owned());
+    }
+    marks
 }
 
 impl Default for Tally {
@@ -97,6 +117,7 @@ impl Tally {
                     solved: *solved,
                     note: row.note.chars().take(NOTE_MAX).collect(),
                     secs: row.secs,
+                    marks: marks(row),
                     candidate: row.candidate.clone(),
                     kept_snap: row.kept_snap.clone(),
                 });

@@ -80,6 +80,8 @@ pub enum TaskReport {
     Measured {
         /// What it said.
         reading: Reading,
+        /// The end of what it printed, where the reading is invalid; empty otherwise.
+        shown: String,
     },
     /// The engine could not run the task at all; the run ends.
     Broken {

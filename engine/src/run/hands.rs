@@ -239,6 +239,7 @@ impl<W: World> Hands<W> {
     ) -> Result<TaskReport, Broken> {
         aside.frozen_restored = self.put_frozen_back()?;
         let first = known.baseline_score.is_none();
+        let mut shown = String::new();
         let reading = match self.tools.measure.run(&self.tools.keeper, known, cancel).await {
             Ok(measured) => {
                 aside.ended(&measured.finished);
@@ -250,11 +251,14 @@ impl<W: World> Hands<W> {
                     }
                     reading.fault = Some(with_last_line(&fault, &measured.shown));
                 }
+                if !reading.valid {
+                    shown = measured.shown;
+                }
                 reading
             }
             Err(error) => Reading::faulty(&Fault::Ended(survivable(&error)?)),
         };
-        Ok(TaskReport::Measured { reading })
+        Ok(TaskReport::Measured { reading, shown })
     }
 
     /// Puts the frozen injects back and names those that had been changed.

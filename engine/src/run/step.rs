@@ -144,6 +144,7 @@ impl Fold {
                 self.log(SessionEvent::AgentDone, Durability::Buffered);
                 let refused = candidate.refused.clone();
                 if let Some(current) = &mut self.state.current {
+                    current.row.unchanged = candidate.commit.is_some() && !candidate.changed;
                     current.row.diff = candidate.diff;
                     current.row.diffstat = candidate.diffstat;
                     current.row.candidate = candidate.commit;
@@ -167,7 +168,7 @@ impl Fold {
                 }
             }
             TaskReport::Applied { failure } => self.pass_or_fail(task, secs, failure),
-            TaskReport::Measured { reading } => self.measured(task, secs, reading),
+            TaskReport::Measured { reading, shown } => self.measured(task, secs, reading, &shown),
             TaskReport::Broken { reason } => self.broken(task, secs, reason),
         }
     }
@@ -210,11 +211,11 @@ impl Fold {
         self.discard(why);
     }
 
-    fn measured(&mut self, task: TaskId, secs: f64, reading: Reading) {
+    fn measured(&mut self, task: TaskId, secs: f64, reading: Reading, shown: &str) {
         let status = if reading.valid { TaskStatus::Pass } else { TaskStatus::Fail };
         let how = Settling {
             metric: reading.score,
-            output: serde_json::to_value(&reading).ok(),
+            output: told(&reading, shown),
             ..Settling::new(status, reading.summary(), secs)
         };
         self.settle(task, how, Durability::Buffered);
@@ -400,7 +401,7 @@ impl Fold {
         self.note(if aborting {
             "abort asked for: ending what runs"
         } else {
-            "stop asked for: ending after this iteration"
+            "stop asked for: ending after this iteration; once more ends it now"
         });
         self.state.ending = Some(ending);
         if aborting {
@@ -441,4 +442,13 @@ impl Fold {
         self.state.outcome = Some(outcome);
         self.effects.push(Effect::Finish { outcome, reason });
     }
+}
+
+/// A reading as the log tells it, with the end of the judge's output where it could not be scored.
+fn told(reading: &Reading, shown: &str) -> Option<Value> {
+    let mut value = serde_json::to_value(reading).ok()?;
+    if !shown.is_empty() {
+        value.as_object_mut()?.insert("output_tail".to_owned(), Value::from(shown));
+    }
+    Some(value)
 }

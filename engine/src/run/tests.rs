@@ -142,7 +142,7 @@ impl Played {
             Job::Measure { task, .. } => {
                 let reading = with.unwrap_or_else(|| Reading::faulty(&Fault::NoObject));
                 self.readings.push((iter, reading.clone()));
-                end(task, TaskReport::Measured { reading })
+                end(task, TaskReport::Measured { reading, shown: String::new() })
             }
             Job::Snapshot => {
                 EventKind::Snapshotted(if good { Ok(format!("t{iter}")) } else { Err("full".into()) })

@@ -117,7 +117,7 @@ impl Finished {
         let why = match self.ended_by? {
             EndedBy::Timeout => "ran into its time limit",
             EndedBy::Idle => "said nothing for too long",
-            EndedBy::Cancelled => "was ended on request",
+            EndedBy::Cancelled => "was ended early",
         };
         Some(format!("{why} after {:.1}s", self.elapsed.as_secs_f64()))
     }
