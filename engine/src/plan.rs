@@ -330,7 +330,7 @@ fn agent(agent: Agent, method: Option<String>, goal: String) -> AgentPlan {
     AgentPlan {
         model: agent.model,
         command: agent.command.value,
-        sandbox: agent.sandbox.map(sandbox),
+        sandbox: agent.sandbox.as_ref().map(sandbox),
         env: agent.env,
         timeout: agent.timeout,
         idle_timeout: agent.idle_timeout,
@@ -339,7 +339,7 @@ fn agent(agent: Agent, method: Option<String>, goal: String) -> AgentPlan {
     }
 }
 
-fn sandbox(sandbox: Sandbox) -> SandboxPlan {
+fn sandbox(sandbox: &Sandbox) -> SandboxPlan {
     let paths = sandbox.read_only_paths.iter();
     SandboxPlan {
         read_only_paths: paths.map(|path| path.value.as_path().to_owned()).collect(),

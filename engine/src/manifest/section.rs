@@ -52,9 +52,10 @@ impl<'d> Section<'d> {
             sink.put(value.span(), Mistake::Value { key: self.spec.key_title(name), error });
         } else if let (Kind::Texts, Some(items)) = (key.kind, value.get_ref().as_array()) {
             for item in items {
-                let key = || format!("an item of {}", self.spec.key_title(name));
-                let refuse = |error| sink.put(item.span(), Mistake::Value { key: key(), error });
-                let _ = line(item.get_ref()).map_err(refuse);
+                if let Err(error) = line(item.get_ref()) {
+                    let key = format!("an item of {}", self.spec.key_title(name));
+                    sink.put(item.span(), Mistake::Value { key, error });
+                }
             }
         }
     }

@@ -139,8 +139,7 @@ fn every_key_of_a_sandbox_can_be_written() {
         read_only_paths = ["/opt/tool/", "/srv//data"]
         limits = { memory = "64M", disk = "1G", tmp = "1024K", processes = 0x40, open_files = 1_024, cpus = 1.5 }
         "#,
-    )
-    .replace("1024K", "1024K");
+    );
     let sandbox = Manifest::parse("c.toml", &text).unwrap().agent.sandbox.unwrap();
     let paths: Vec<&str> = sandbox.read_only_paths.iter().map(|path| path.value.as_str()).collect();
     assert_eq!(paths, ["/opt/tool", "/srv/data"]);
