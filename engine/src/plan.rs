@@ -10,7 +10,7 @@ use std::time::Duration;
 use policy::diag::Source;
 
 use crate::manifest::{Agent, At, Command, EnvName, EnvValue, GitRef, Judge, ModelName, Objective};
-use crate::manifest::{RepoSource, RepoUrl, STATE_DIR, WorkspaceDir, World};
+use crate::manifest::{RepoSource, RepoUrl, STATE_DIR, Sandbox, SandboxLimits, WorkspaceDir, World};
 use crate::pack::{
     FileError, IdentityParts, InjectFile, InjectIdentity, Pack, RunIdentity, Thawed, read_prompt,
 };
@@ -105,8 +105,10 @@ pub struct SetupPlan {
 pub struct AgentPlan {
     /// Named to the command and in the log.
     pub model: ModelName,
-    /// For `sh -c`, in the workspace.
+    /// For `sh -c`, in the workspace or in the sandbox's view of it.
     pub command: Command,
+    /// The sandbox that the command must run in; without one it runs as the engine's own child.
+    pub sandbox: Option<SandboxPlan>,
     /// Variables for it.
     pub env: BTreeMap<EnvName, EnvValue>,
     /// How long a turn may take.
@@ -127,6 +129,15 @@ pub struct SandboxPlan {
     pub read_only_paths: Vec<PathBuf>,
     /// TMP
     pub limits: driver::Limits,
+}
+
+/// What a turn's sandbox shows of the host and may use. It reaches nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SandboxPlan {
+    /// Absolute, without `..` and doubles; whether they exist was not looked at.
+    pub read_only_paths: Vec<PathBuf>,
+    /// What it may use.
+    pub limits: SandboxLimits,
 }
 
 /// Who scores.
@@ -227,6 +238,14 @@ pub enum PlanError {
     /// The workspace would be made from itself.
     #[error("take the repository from {}: it lies in the workspace or the state directory", .0.display())]
     RepoInside(PathBuf),
+    /// A sandbox would show the log, the judge's files or the upstream's history.
+    #[error("show {} in the sandbox: {} would be seen with it", .shown.display(), .private.display())]
+    Shown {
+        /// As resolved.
+        shown: PathBuf,
+        /// The state directory or the workspace.
+        private: PathBuf,
+    },
     /// In place, an inject into the engine's own directory.
     #[error("inject {}: it lies in the state directory", .0.display())]
     InjectInState(PathBuf),
@@ -248,6 +267,7 @@ impl RunPlan {
         let state_dir = state_dir(&manifest_dir, overrides)?;
         check_apart(&state_dir, &workspace_dir, in_place)?;
         check_injects(&injects, &workspace_dir, &state_dir)?;
+        check_shown(manifest.agent.sandbox.as_ref(), &[&state_dir, &workspace_dir])?;
         let source = manifest.source().clone();
         let (repo, repo_written) = repo(manifest.repo.source, manifest.repo.reference, &manifest_dir);
         if let RepoPlan::Path { path, .. } = &repo {
@@ -320,12 +340,21 @@ fn agent(agent: Agent, method: Option<String>, goal: String) -> AgentPlan {
     AgentPlan {
         model: agent.model,
         command: agent.command.value,
+        sandbox: agent.sandbox.as_ref().map(sandbox),
         env: agent.env,
         timeout: agent.timeout,
         idle_timeout: agent.idle_timeout,
         method: method.unwrap_or_else(|| DEFAULT_METHOD.to_owned()),
         goal,
         sandbox: None,
+    }
+}
+
+fn sandbox(sandbox: &Sandbox) -> SandboxPlan {
+    let paths = sandbox.read_only_paths.iter();
+    SandboxPlan {
+        read_only_paths: paths.map(|path| path.value.as_path().to_owned()).collect(),
+        limits: sandbox.limits,
     }
 }
 
@@ -409,6 +438,20 @@ fn check_injects(injects: &[InjectFile], workspace: &Path, state: &Path) -> Resu
         Some(dst) => Err(PlanError::InjectInState(dst)),
         None => Ok(()),
     }
+}
+
+/// What a sandbox shows of the host holds nothing private and lies in nothing private: there is only one copy of the
+/// workspace that an agent sees, and it is the sandbox's own.
+fn check_shown(sandbox: Option<&Sandbox>, private: &[&PathBuf]) -> Result<(), PlanError> {
+    for shown in sandbox.iter().flat_map(|sandbox| &sandbox.read_only_paths) {
+        let shown =
+            fs::canonicalize(shown.value.as_path()).unwrap_or_else(|_| shown.value.as_path().to_owned());
+        let found = private.iter().find(|private| private.starts_with(&shown) || shown.starts_with(private));
+        if let Some(private) = found {
+            return Err(PlanError::Shown { shown, private: PathBuf::from(private) });
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

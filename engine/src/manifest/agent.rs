@@ -10,6 +10,7 @@ use super::At;
 use super::env::{self, EnvName, EnvValue};
 use super::error::{Mistake, Sink};
 use super::keys::{Key, Kind, Rule, Table};
+use super::openshell::{self, Sandbox};
 use super::section::Section;
 use super::value::{Command, ManifestPath, ValueError, check_line, parse_duration};
 
@@ -29,6 +30,8 @@ pub struct Agent {
     pub goal: Option<Goal>,
     /// The command that makes a candidate.
     pub command: At<Command>,
+    /// The sandbox that each turn runs in; without one the command runs in the workspace itself.
+    pub sandbox: Option<Sandbox>,
     /// How long a turn may take.
     pub timeout: Duration,
     /// How long a turn may print nothing.
@@ -57,12 +60,12 @@ pub enum AgentError {
     #[error("[agent] has both `goal` and `goal_file`")]
     TwoGoals,
     /// The contract's default, `local`, is not in this build.
-    #[error("[agent].backend is missing: it would mean \"local\", and this build has only \"command\"")]
+    #[error("[agent].backend is missing: it would mean \"local\", and this build has {BUILT}")]
     NoBackend,
     /// A backend of the contract that this build lacks.
-    #[error("[agent].backend = \"{name}\" is not in this build, which has only \"command\"")]
+    #[error("[agent].backend = \"{name}\" is not in this build, which has {BUILT}")]
     BackendNotBuilt {
-        /// `local` or `openshell`.
+        /// `local`.
         name: &'static str,
     },
     /// A backend of nobody.
@@ -72,14 +75,41 @@ pub enum AgentError {
         name: String,
     },
     /// Nothing to run.
-    #[error("[agent].agent_cmd is missing: it is what the backend \"command\" runs")]
-    NoCommand,
+    #[error("[agent].agent_cmd is missing: it is what the {runner} \"command\" runs")]
+    NoCommand {
+        /// `backend`, or `harness` where a sandbox is.
+        runner: &'static str,
+    },
+    /// The contract's default, `claude`, is not in this build.
+    #[error("[agent].harness is missing: it would mean \"claude\", and this build has only \"command\"")]
+    NoHarness,
+    /// A harness of the contract that this build lacks.
+    #[error("[agent].harness = \"{name}\" is not in this build, which has only \"command\"")]
+    HarnessNotBuilt {
+        /// As the contract has it.
+        name: &'static str,
+    },
+    /// A harness of nobody.
+    #[error("[agent].harness = \"{name}\" is no harness")]
+    UnknownHarness {
+        /// As written, shortened.
+        name: String,
+    },
+    /// What only a sandbox has, beside a backend without one.
+    #[error("{key} goes with backend = \"openshell\"")]
+    SandboxAlone {
+        /// `[agent].harness` or `[agent.openshell]`.
+        key: &'static str,
+    },
     /// Not a model's name.
     #[error("[agent].model is not a name: it has 1 to {MODEL_CHARS} characters and no blanks")]
     Model,
 }
 
-const NO_SANDBOX: &str = "runs no sandbox";
+/// The backends of this build, as a message lists them.
+const BUILT: &str = "\"command\" and \"openshell\"";
+/// The harnesses that are known and absent.
+const HARNESSES: [&str; 5] = ["claude", "codex", "hermes", "opencode", "pi"];
 const NO_IMAGE: &str = "launches no images";
 
 /// `[agent]`.
@@ -89,14 +119,21 @@ pub(super) static TABLE: Table = Table {
     keys: &[
         Key::demanded(
             "backend",
+            Kind::OneOf(&["command", "openshell"]),
+            "How a turn is run. `command` runs `agent_cmd` in the workspace, and `openshell` runs its harness in a \
+             sandbox. The contract's `local`, which is also what leaving the key out means there, is not in this build.",
+        ),
+        Key::optional(
+            "harness",
             Kind::OneOf(&["command"]),
-            "How a turn is run. `command` runs `agent_cmd` in the workspace. The contract's `local`, which is also what \
-             leaving the key out means there, and `openshell` are not in this build.",
+            "the contract's `\"claude\"`, which is not in this build",
+            "What runs in the sandbox: `command` runs `agent_cmd`. The contract's `claude`, `codex`, `hermes`, \
+             `opencode` and `pi` are not in this build.",
         ),
         Key::demanded(
             "agent_cmd",
             Kind::Command,
-            "Run by `sh -c` in the workspace: its changes are the candidate.",
+            "Run by `sh -c` in the workspace, or in the sandbox's view of it: its changes are the candidate.",
         ),
         Key::optional(
             "model",
@@ -126,17 +163,21 @@ pub(super) static TABLE: Table = Table {
             "How long a turn may go without printing anything.",
         ),
         Key::optional("env", Kind::Names, "empty", env::TABLE.doc),
-        Key::absent("harness", NO_SANDBOX),
+        Key::optional("openshell", Kind::Table(&openshell::TABLE), "none", openshell::TABLE.doc),
         Key::absent("toolbox_dir", "brings no skills into a turn"),
-        Key::absent("sandbox_image", NO_SANDBOX),
+        Key::absent("sandbox_image", NO_IMAGE),
         Key::absent("allow_unverified_image", NO_IMAGE),
         Key::absent("requires", NO_IMAGE),
         Key::absent("prefers", NO_IMAGE),
-        Key::absent("openshell", NO_SANDBOX),
         Key::absent("broker", "has no broker"),
         Key::absent("relay", "relays no files into a sandbox"),
     ],
-    rules: &[Rule::NotBoth("goal", "goal_file")],
+    rules: &[
+        Rule::NotBoth("goal", "goal_file"),
+        Rule::OnlyWith("backend", "openshell", "harness"),
+        Rule::NeededWith("backend", "openshell", "harness"),
+        Rule::OnlyWith("backend", "openshell", "openshell"),
+    ],
     example: "[agent]\nbackend = \"command\"\nagent_cmd = \"./bump.sh\"\nmethod_prompt = \"method.md\"\ngoal = \"raise the \
               score\"\ntimeout = \"20m\"\n",
 };
@@ -146,9 +187,14 @@ impl AgentError {
         let hint = match self {
             Self::TwoGoals => "keep the one that is meant",
             Self::NoBackend | Self::BackendNotBuilt { .. } | Self::UnknownBackend { .. } => {
-                "write backend = \"command\" and, in agent_cmd, the command that runs your agent"
+                "write backend = \"command\" and, in agent_cmd, the command that runs your agent; \"openshell\" runs it in \
+                 a sandbox"
             }
-            Self::NoCommand => {
+            Self::NoHarness | Self::HarnessNotBuilt { .. } | Self::UnknownHarness { .. } => {
+                "write harness = \"command\" and, in agent_cmd, the command that runs your agent in the sandbox"
+            }
+            Self::SandboxAlone { .. } => "remove it, or write backend = \"openshell\" for a sandbox",
+            Self::NoCommand { .. } => {
                 "write agent_cmd = \"…\" with the command that makes a candidate in the workspace"
             }
             Self::Model => return None,
@@ -159,7 +205,9 @@ impl AgentError {
 
 /// Reads the table; `at` is where a missing key is reported.
 pub(super) fn decode(section: &Section<'_>, at: &Range<usize>, sink: &mut Sink) -> Option<Agent> {
-    let command = backend(section, at, sink);
+    let command = section.value("agent_cmd", sink, Command::parse);
+    let runner = runner(section, at, sink);
+    let sandbox = sandbox(section, at, sink);
     let model = section.parse("model", sink, ModelName::parse);
     let method_prompt = section.value("method_prompt", sink, ManifestPath::parse);
     let text =
@@ -172,36 +220,96 @@ pub(super) fn decode(section: &Section<'_>, at: &Range<usize>, sink: &mut Sink) 
     }
     let timeout = section.value("timeout", sink, parse_duration);
     let idle_timeout = section.value("idle_timeout", sink, parse_duration).map(|timeout| timeout.value);
+    if let (Some((entries, _)), Some(Runner::Sandbox)) = (section.table("env"), runner) {
+        env::check_for_sandbox(entries, sink);
+    }
     let env = section.table("env").map(|(entries, _)| env::decode(entries, sink)).unwrap_or_default();
     Some(Agent {
         model: model.map_or_else(ModelName::default, |model| model.value),
         method_prompt,
         goal: text.or(file),
-        command: command?,
+        command: command.filter(|_| runner.is_some())?,
+        sandbox: sandbox.filter(|_| runner == Some(Runner::Sandbox)),
         timeout: timeout.map_or(DEFAULT_TIMEOUT, |timeout| timeout.value),
         idle_timeout,
         env,
     })
 }
 
-/// The command, if the backend is the one that runs commands.
-fn backend(section: &Section<'_>, at: &Range<usize>, sink: &mut Sink) -> Option<At<Command>> {
-    let command = section.value("agent_cmd", sink, Command::parse);
-    let has_command = section.place("agent_cmd").is_some() || section.misspells("agent_cmd");
+/// What runs the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Runner {
+    Engine,
+    Sandbox,
+}
+
+/// What runs the command, if anything of this build is meant to.
+fn runner(section: &Section<'_>, at: &Range<usize>, sink: &mut Sink) -> Option<Runner> {
     match (section.place("backend"), section.text("backend")) {
         (None, _) if !section.misspells("backend") => sink.put(at.clone(), AgentError::NoBackend),
-        (Some(_), Some(At { value: "command", .. })) if has_command => {}
-        (Some(_), Some(At { value: "command", .. })) => sink.put(at.clone(), AgentError::NoCommand),
+        (Some(_), Some(At { value: "command", .. })) => {
+            for (key, title) in [("harness", "[agent].harness"), ("openshell", "[agent.openshell]")] {
+                if let Some(place) = section.place(key) {
+                    sink.put(place, AgentError::SandboxAlone { key: title });
+                }
+            }
+            want_command(section, at, "backend", sink);
+            return Some(Runner::Engine);
+        }
+        (Some(_), Some(At { value: "openshell", .. })) => {
+            return harness(section, at, sink).then_some(Runner::Sandbox);
+        }
         (Some(_), Some(At { value, span })) => sink.put(span, not_a_backend(value)),
         _ => {}
     }
-    command
+    None
+}
+
+/// Whether the harness is the one that runs commands.
+fn harness(section: &Section<'_>, at: &Range<usize>, sink: &mut Sink) -> bool {
+    match (section.place("harness"), section.text("harness")) {
+        (None, _) if !section.misspells("harness") => sink.put(at.clone(), AgentError::NoHarness),
+        (Some(_), Some(At { value: "command", .. })) => {
+            want_command(section, at, "harness", sink);
+            return true;
+        }
+        (Some(_), Some(At { value, span })) => sink.put(span, not_a_harness(value)),
+        _ => {}
+    }
+    false
+}
+
+fn want_command(section: &Section<'_>, at: &Range<usize>, runner: &'static str, sink: &mut Sink) {
+    if section.place("agent_cmd").is_none() && !section.misspells("agent_cmd") {
+        sink.put(at.clone(), AgentError::NoCommand { runner });
+    }
+}
+
+/// Reads `[agent.openshell]`, there or not; where the backend is another, only its own mistakes matter.
+fn sandbox(section: &Section<'_>, at: &Range<usize>, sink: &mut Sink) -> Option<Sandbox> {
+    let (entries, place) = section.table("openshell").unzip();
+    let lost = entries.is_none() && (section.place("openshell").is_some() || section.misspells("openshell"));
+    if lost {
+        return None;
+    }
+    let table = Section::open(&openshell::TABLE, entries, at, sink);
+    if let Some(At { value: "openshell", span }) = section.text("backend") {
+        openshell::refuse_ways_out(&table, &place.unwrap_or(span), sink);
+    }
+    Some(openshell::decode(&table, sink))
+}
+
+fn not_a_harness(name: &str) -> AgentError {
+    match HARNESSES.into_iter().find(|known| *known == name) {
+        Some(name) => AgentError::HarnessNotBuilt { name },
+        None => AgentError::UnknownHarness { name: super::value::shorten(name) },
+    }
 }
 
 fn not_a_backend(name: &str) -> AgentError {
-    match ["local", "openshell"].into_iter().find(|known| *known == name) {
-        Some(name) => AgentError::BackendNotBuilt { name },
-        None => AgentError::UnknownBackend { name: super::value::shorten(name) },
+    match name {
+        "local" => AgentError::BackendNotBuilt { name: "local" },
+        _ => AgentError::UnknownBackend { name: super::value::shorten(name) },
     }
 }
 

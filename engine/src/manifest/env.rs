@@ -13,6 +13,8 @@ use super::value::shorten;
 
 const NAME_BYTES: usize = 128;
 const VALUE_BYTES: usize = 128 * 1024 - NAME_BYTES - 2;
+/// What OpenShell's gateways take as one value.
+const SANDBOX_VALUE_BYTES: usize = 32 * 1024;
 
 /// A variable's name: a letter or `_`, then letters, digits and `_`; none that the engine sets itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,6 +55,20 @@ pub enum EnvError {
         /// As written.
         name: String,
     },
+    /// A name that the sandbox sets.
+    #[error("`{name}` begins with `OPENSHELL_`: such names are the sandbox's")]
+    SandboxName {
+        /// As written, shortened.
+        name: String,
+    },
+    /// A value that no sandbox is given.
+    #[error("the variable `{name}` {why}: a sandbox is not given it")]
+    SandboxValue {
+        /// As written, shortened.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// A value that no process can be given.
     #[error("the variable `{name}` is longer than {VALUE_BYTES} bytes")]
     TooLong {
@@ -64,7 +80,8 @@ pub enum EnvError {
 /// `[agent.env]`.
 pub(super) static TABLE: Table = Table {
     path: "agent.env",
-    doc: "Variables for the agent's process. Names beginning with `CRUCIBLE_` or `BROKER_` are the engine's.",
+    doc: "Variables for the agent's process. Names beginning with `CRUCIBLE_` or `BROKER_` are the engine's. For a \
+          sandbox, names beginning with `OPENSHELL_` are its own, and a value has no line break and at most 32 KiB.",
     keys: &[],
     rules: &[],
     example: "[agent.env]\nANTHROPIC_VERTEX_PROJECT_ID = \"my-gcp-project\"\n",
@@ -77,8 +94,9 @@ impl EnvError {
     pub(super) fn hint(&self) -> Option<String> {
         match self {
             Self::NotText { .. } => Some("put it in quotes".to_owned()),
-            Self::Reserved { .. } => Some("give it another name".to_owned()),
+            Self::Reserved { .. } | Self::SandboxName { .. } => Some("give it another name".to_owned()),
             Self::TooLong { .. } => Some("put it in a file and name the file".to_owned()),
+            Self::SandboxValue { .. } => Some("let agent_cmd set it inside the sandbox".to_owned()),
             Self::Name { .. } | Self::Nul { .. } => None,
         }
     }
@@ -95,6 +113,23 @@ pub(super) fn decode(entries: &DeTable<'_>, sink: &mut Sink) -> BTreeMap<EnvName
         }
     }
     variables
+}
+
+/// Refuses what is good for a process and not for a sandbox.
+pub(super) fn check_for_sandbox(entries: &DeTable<'_>, sink: &mut Sink) {
+    for (key, value) in entries {
+        let name = || shorten(key.get_ref());
+        if key.get_ref().starts_with("OPENSHELL_") {
+            sink.put(key.span(), EnvError::SandboxName { name: name() });
+        }
+        let text = value.get_ref().as_str().unwrap_or_default();
+        let why = match text {
+            _ if text.contains(['\n', '\r']) => "holds a line break",
+            _ if text.len() > SANDBOX_VALUE_BYTES => "is longer than 32 KiB",
+            _ => continue,
+        };
+        sink.put(value.span(), EnvError::SandboxValue { name: name(), why });
+    }
 }
 
 fn read_value(name: &str, value: &DeValue<'_>) -> Result<EnvValue, EnvError> {

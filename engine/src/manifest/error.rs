@@ -6,8 +6,8 @@ use std::ops::Range;
 use policy::diag::{Diagnostic, Source};
 
 use super::keys::{Kind, ROOT, TABLES, Table};
-use super::{AgentError, EnvError, FileError, InjectError, JudgeError, PathError, RepoError, ValueError};
-use super::{WorkspaceError, WorldError};
+use super::{AgentError, EnvError, FileError, InjectError, JudgeError, OpenshellError, PathError, RepoError};
+use super::{ValueError, WorkspaceError, WorldError};
 
 /// One mistake in a manifest or in the files it names, by what is wrong rather than by how it reads.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +87,9 @@ pub enum Mistake {
     /// `[agent.env]`.
     #[error(transparent)]
     Env(#[from] EnvError),
+    /// `[agent.openshell]`.
+    #[error(transparent)]
+    Openshell(#[from] OpenshellError),
     /// `[judge]`.
     #[error(transparent)]
     Judge(#[from] JudgeError),
@@ -160,7 +163,10 @@ impl Found {
             mistake,
             Mistake::Missing { .. }
                 | Mistake::Repo(RepoError::Neither)
-                | Mistake::Agent(AgentError::NoBackend | AgentError::NoCommand)
+                | Mistake::Agent(
+                    AgentError::NoBackend | AgentError::NoCommand { .. } | AgentError::NoHarness
+                )
+                | Mistake::Openshell(OpenshellError::DefaultsMissing)
                 | Mistake::World(WorldError::Unpaired { .. })
         )
     }
@@ -201,6 +207,7 @@ fn hint(mistake: &Mistake) -> Option<String> {
         Mistake::Inject(error) => error.hint(),
         Mistake::Agent(error) => error.hint(),
         Mistake::Env(error) => error.hint(),
+        Mistake::Openshell(error) => error.hint(),
         Mistake::Judge(error) => error.hint(),
         Mistake::World(error) => error.hint(),
         Mistake::File(error) => error.hint(),
@@ -232,7 +239,10 @@ fn value_hint(key: &str, error: &ValueError) -> Option<String> {
         ValueError::DurationNumber { digits: None } | ValueError::DurationUnreadable => {
             Some("write hours, minutes and seconds, such as \"90s\", \"10m\" or \"1h30m\"".into())
         }
-        ValueError::DurationZero => Some("leave the key out for the default".into()),
+        ValueError::DurationZero | ValueError::Zero => Some("leave the key out for the default".into()),
+        ValueError::SizeNumber | ValueError::SizeUnreadable => {
+            Some("write a whole number and K, M or G, such as \"512M\" or \"8G\"".into())
+        }
         ValueError::CommandTooLong { .. } => Some("put the commands in a script and name the script".into()),
         ValueError::Path(PathError::Escapes | PathError::Absolute) => {
             Some("write a relative path without `..`".into())
@@ -245,6 +255,9 @@ fn type_hint(key: &str, expected: &str, found: &str) -> Option<String> {
     let name = key.rsplit(['.', ']']).next().unwrap_or(key);
     match (expected, found) {
         ("a string", "a boolean" | "an integer" | "a float" | "a date") => Some("put it in quotes".into()),
+        ("an integer", "a float") => Some("write a whole number".into()),
+        ("an integer" | "a number", "a string") => Some("write it without quotes".into()),
+        ("an array of strings", "a string") => Some(format!("put it in brackets: {name} = [\"…\"]")),
         ("a boolean", _) => Some("write true or false, without quotes".into()),
         ("a table", "an array") => Some("write the header with one pair of brackets".into()),
         ("an array of injects", "a string") => Some(format!("put it in brackets: {name} = [\"…\"]")),
@@ -256,8 +269,12 @@ fn type_hint(key: &str, expected: &str, found: &str) -> Option<String> {
 pub(super) fn expected(kind: Kind) -> &'static str {
     match kind {
         Kind::Flag => "a boolean",
+        Kind::Whole(_) => "an integer",
+        Kind::Thousandths(_) => "a number",
+        Kind::Texts => "an array of strings",
         Kind::Injects => "an array of injects",
         Kind::Table(Table { .. }) | Kind::Names => "a table",
-        Kind::Text | Kind::Path | Kind::Command | Kind::Duration | Kind::OneOf(_) | Kind::Never => "a string",
+        Kind::Text | Kind::Path | Kind::Command | Kind::Duration | Kind::Size(_) => "a string",
+        Kind::OneOf(_) | Kind::Never => "a string",
     }
 }

@@ -79,7 +79,7 @@ pub(super) static TABLE: Table = Table {
         ),
         Key::optional("timeout", Kind::Duration, "\"30m\"", "How long one measure may take."),
         Key::absent("selftest", "does not test a judge with a good and a bad control"),
-        Key::absent("confined", "runs no sandbox"),
+        Key::absent("confined", "puts only the agent into a sandbox"),
     ],
     rules: &[],
     example: "[judge]\nmeasure_cmd = \"./measure.sh\"\ndirection = \"lower\"\nobjective = \"p99 ms\"\ntimeout = \"5m\"\n",

@@ -3,7 +3,8 @@
 
 use policy::diag::did_you_mean;
 
-use super::{agent, inject, judge, repo, workspace, world};
+use super::number::Bounds;
+use super::{agent, env, inject, judge, openshell, repo, workspace, world};
 
 /// What a key's value must look like.
 #[derive(Clone, Copy, Debug)]
@@ -18,8 +19,16 @@ pub(super) enum Kind {
     Duration,
     /// `true` or `false`.
     Flag,
+    /// A whole number.
+    Whole(Bounds),
+    /// A number of at most three decimals, with bounds in thousandths.
+    Thousandths(Bounds),
+    /// A size such as `"512M"`, with bounds in bytes.
+    Size(Bounds),
     /// One of these words.
     OneOf(&'static [&'static str]),
+    /// A list of texts, each one line that is not empty.
+    Texts,
     /// The list of injects.
     Injects,
     /// A table with keys of its own.
@@ -65,6 +74,10 @@ pub(super) enum Rule {
     NotBoth(&'static str, &'static str),
     /// Both or neither.
     Pair(&'static str, &'static str),
+    /// The last stands there only where the first is this word.
+    OnlyWith(&'static str, &'static str, &'static str),
+    /// The last stands there wherever the first is this word.
+    NeededWith(&'static str, &'static str, &'static str),
 }
 
 /// One table of the manifest.
@@ -143,7 +156,9 @@ pub(super) const TABLES: &[&Table] = &[
     &workspace::TABLE,
     &inject::TABLE,
     &agent::TABLE,
-    &super::env::TABLE,
+    &env::TABLE,
+    &openshell::TABLE,
+    &openshell::LIMITS,
     &judge::TABLE,
     &world::TABLE,
 ];
@@ -189,7 +204,12 @@ mod tests {
     #[test]
     fn rules_name_keys_that_exist() {
         for table in TABLES {
-            for Rule::Either(a, b) | Rule::NotBoth(a, b) | Rule::Pair(a, b) in table.rules {
+            for rule in table.rules {
+                let (Rule::Either(a, b)
+                | Rule::NotBoth(a, b)
+                | Rule::Pair(a, b)
+                | Rule::OnlyWith(a, _, b)
+                | Rule::NeededWith(a, _, b)) = rule;
                 assert!(table.key(a).is_some() && table.key(b).is_some(), "[{}] {a} {b}", table.path);
             }
         }

@@ -8,6 +8,8 @@ mod file;
 mod inject;
 mod judge;
 mod keys;
+mod number;
+mod openshell;
 mod raw;
 mod reference;
 mod repo;
@@ -30,6 +32,7 @@ pub use file::FileError;
 pub use inject::{Inject, InjectError, Pattern, RESERVED};
 pub(crate) use inject::{check_destinations, check_dst};
 pub use judge::{Judge, JudgeError, Objective};
+pub use openshell::{HostPath, OpenshellError, Sandbox, SandboxLimits};
 pub use reference::reference;
 pub use repo::{GitRef, Repo, RepoError, RepoSource, RepoUrl};
 pub use schema::schema;
@@ -57,7 +60,7 @@ pub struct Manifest {
     pub repo: Repo,
     /// `[workspace]`, injects included.
     pub workspace: Workspace,
-    /// `[agent]` and `[agent.env]`.
+    /// `[agent]`, `[agent.env]` and `[agent.openshell]`.
     pub agent: Agent,
     /// `[judge]`.
     pub judge: Judge,

@@ -4,13 +4,15 @@
 use std::fmt::Write as _;
 
 use super::keys::{Key, Kind, Presence, ROOT, Rule, TABLES, Table};
+use super::number::{decimal, size_text};
 
 const HEAD: &str = "# Manifest reference
 
 This page is made from the tables that the decoder of `crucible.toml` checks against.
 
 All paths are relative to the directory of the manifest, unless a key says otherwise. Commands are lines for `sh -c`.
-A length of time has units: `\"90s\"`, `\"10m\"`, `\"1h30m\"`; it is more than none and at most 30 days. A key that is
+A length of time has units: `\"90s\"`, `\"10m\"`, `\"1h30m\"`; it is more than none and at most 30 days.
+A size is a whole number of KiB, MiB or GiB: `\"64K\"`, `\"512M\"`, `\"8G\"`. Numbers are finite. A key that is
 not on this page is an error, with its place and, where one is near, the key that was probably meant.
 `crucible schema` prints the same as a JSON Schema.
 
@@ -76,12 +78,21 @@ fn type_name(kind: Kind) -> String {
         Kind::Command => "command".to_owned(),
         Kind::Duration => "length of time".to_owned(),
         Kind::Flag => "`true` or `false`".to_owned(),
+        Kind::Whole(bounds) => format!("whole number from {} to {}", bounds.least, bounds.most),
+        Kind::Thousandths(bounds) => {
+            format!("number from {} to {}", decimal(bounds.least), decimal(bounds.most))
+        }
+        Kind::Size(bounds) => {
+            format!("size from `\"{}\"` to `\"{}\"`", size_text(bounds.least), size_text(bounds.most))
+        }
+        Kind::Texts => "list of texts".to_owned(),
         Kind::OneOf(words) => {
             let quoted: Vec<String> = words.iter().map(|word| format!("`\"{word}\"`")).collect();
             quoted.join(" or ")
         }
         Kind::Injects => "list of texts and tables".to_owned(),
-        Kind::Table(table) => format!("[table](#{})", table.path),
+        // A page of mdBook names a heading by its letters alone.
+        Kind::Table(table) => format!("[table](#{})", table.path.replace('.', "")),
         Kind::Names => "table of texts".to_owned(),
         Kind::Never => "none".to_owned(),
     }
@@ -92,5 +103,7 @@ fn sentence(rule: &Rule) -> String {
         Rule::Either(a, b) => format!("Exactly one of `{a}` and `{b}` is there."),
         Rule::NotBoth(a, b) => format!("`{a}` and `{b}` exclude each other."),
         Rule::Pair(a, b) => format!("`{a}` and `{b}` are there together or not at all."),
+        Rule::OnlyWith(key, word, other) => format!("`{other}` goes with `{key} = \"{word}\"` only."),
+        Rule::NeededWith(key, word, other) => format!("`{key} = \"{word}\"` needs `{other}`."),
     }
 }

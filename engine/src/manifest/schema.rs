@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::env::NAME_PATTERN;
 use super::inject;
 use super::keys::{Key, Kind, Presence, ROOT, Rule, Table};
+use super::number;
 
 /// The JSON Schema of a manifest read as JSON. Keys that this build does not have are not in it.
 pub fn schema() -> Value {
@@ -40,6 +41,12 @@ fn rule(rule: &Rule) -> Value {
         Rule::Either(a, b) => json!({ "oneOf": [{ "required": [a] }, { "required": [b] }] }),
         Rule::NotBoth(a, b) => json!({ "not": { "required": [a, b] } }),
         Rule::Pair(a, b) => json!({ "dependentRequired": { a: [b], b: [a] } }),
+        Rule::OnlyWith(key, word, other) => {
+            json!({ "if": { "required": [other] }, "then": { "properties": { key: { "const": word } } } })
+        }
+        Rule::NeededWith(key, word, other) => {
+            json!({ "if": { "properties": { key: { "const": word } } }, "then": { "required": [other] } })
+        }
     }
 }
 
@@ -64,7 +71,20 @@ fn kind(kind: Kind) -> Value {
             json!({ "type": "string", "minLength": 1 })
         }
         Kind::Flag => json!({ "type": "boolean" }),
+        Kind::Whole(bounds) => {
+            json!({ "type": "integer", "minimum": bounds.least, "maximum": bounds.most })
+        }
+        Kind::Thousandths(bounds) => {
+            // Whole numbers are written as such, so that a bound reads as its author would write it.
+            let bound = |thousandths| number::decimal(thousandths).parse::<serde_json::Number>().ok();
+            json!({ "type": "number", "minimum": bound(bounds.least), "maximum": bound(bounds.most) })
+        }
+        Kind::Size(_) => json!({ "type": "string", "pattern": number::SIZE_PATTERN }),
         Kind::OneOf(words) => json!({ "type": "string", "enum": words }),
+        Kind::Texts => {
+            let text = json!({ "type": "string", "minLength": 1 });
+            json!({ "type": "array", "items": text, "uniqueItems": true })
+        }
         Kind::Injects => {
             let text = json!({ "type": "string", "minLength": 1 });
             json!({ "type": "array", "items": { "oneOf": [text, table(&inject::TABLE)] } })

@@ -9,6 +9,7 @@ use toml::de::{DeTable, DeValue};
 use super::At;
 use super::error::{Mistake, Sink, expected};
 use super::keys::{Kind, Presence, Table};
+use super::number;
 use super::value::{self, ValueError};
 
 /// One table as it was written, already checked against its key table.
@@ -49,6 +50,13 @@ impl<'d> Section<'d> {
         }
         if let Err(error) = fits(key.kind, value.get_ref()) {
             sink.put(value.span(), Mistake::Value { key: self.spec.key_title(name), error });
+        } else if let (Kind::Texts, Some(items)) = (key.kind, value.get_ref().as_array()) {
+            for item in items {
+                if let Err(error) = line(item.get_ref()) {
+                    let key = format!("an item of {}", self.spec.key_title(name));
+                    sink.put(item.span(), Mistake::Value { key, error });
+                }
+            }
         }
     }
 
@@ -82,6 +90,21 @@ impl<'d> Section<'d> {
             .and_then(|(_, value)| value.get_ref().as_array())
             .map(|array| &**array)
             .unwrap_or_default()
+    }
+
+    /// The good texts of the list under that key; the others are reported already.
+    pub(super) fn texts(&self, name: &str) -> Vec<At<&'d str>> {
+        let good = |item: &'d Spanned<DeValue<'d>>| {
+            Some(At { value: line(item.get_ref()).ok()?, span: item.span() })
+        };
+        self.items(name).iter().filter_map(good).collect()
+    }
+
+    /// The number under that key, whatever kind of number it is; one that is not good is reported already.
+    pub(super) fn number(&self, name: &str) -> Option<u64> {
+        let kind = self.spec.key(name)?.kind;
+        let (_, value) = self.find(name)?;
+        number_of(kind, value.get_ref())?.ok()
     }
 
     /// The flag under that key.
@@ -127,10 +150,30 @@ impl<'d> Section<'d> {
     }
 }
 
+/// The number that a value stands for, if its key takes numbers.
+fn number_of(kind: Kind, value: &DeValue<'_>) -> Option<Result<u64, ValueError>> {
+    match kind {
+        Kind::Whole(bounds) => Some(number::whole(value, bounds)),
+        Kind::Thousandths(bounds) => Some(number::thousandths(value, bounds)),
+        Kind::Size(bounds) => Some(number::size(value, bounds)),
+        _ => None,
+    }
+}
+
+/// One item of a list of texts.
+fn line<'d>(value: &'d DeValue<'_>) -> Result<&'d str, ValueError> {
+    let wrong = || ValueError::WrongType { expected: "a string", found: found(value) };
+    let text = value.as_str().ok_or_else(wrong)?;
+    value::check_line(text).map(|()| text)
+}
+
 fn fits(kind: Kind, value: &DeValue<'_>) -> Result<(), ValueError> {
+    if let Some(number) = number_of(kind, value) {
+        return number.map(|_| ());
+    }
     let right = match kind {
         Kind::Flag => value.is_bool(),
-        Kind::Injects => value.is_array(),
+        Kind::Injects | Kind::Texts => value.is_array(),
         Kind::Table(_) | Kind::Names => value.is_table(),
         Kind::Duration if value.is_integer() || value.is_float() => {
             return Err(ValueError::DurationNumber { digits: whole_seconds(value) });

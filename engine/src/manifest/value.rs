@@ -65,6 +65,36 @@ pub enum ValueError {
     /// Longer than any run.
     #[error("is longer than 30 days")]
     DurationTooLong,
+    /// NaN, an infinity, or a number that becomes one.
+    #[error("is not a finite number")]
+    NotFinite,
+    /// Nothing of what is counted.
+    #[error("is zero")]
+    Zero,
+    /// Less than nothing of what is counted.
+    #[error("is negative")]
+    Negative,
+    /// Less than is of use.
+    #[error("is less than {least}")]
+    TooSmall {
+        /// The smallest that is taken, as it would be written.
+        least: String,
+    },
+    /// More than there is.
+    #[error("is more than {most}")]
+    TooLarge {
+        /// The largest that is taken, as it would be written.
+        most: String,
+    },
+    /// A fourth decimal.
+    #[error("has more than three decimals")]
+    TooFine,
+    /// A number where a size with a unit belongs.
+    #[error("is a number: a size has a unit")]
+    SizeNumber,
+    /// A text that is no size.
+    #[error("is not a size")]
+    SizeUnreadable,
     /// A path that may not be used there.
     #[error("{0}")]
     Path(PathError),

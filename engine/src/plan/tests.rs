@@ -142,3 +142,29 @@ fn the_identity_depends_on_what_is_measured_and_not_on_the_command_line() {
     let other = resolve(PACK, |_, overrides| overrides.goal = Some("x".into())).unwrap();
     assert_eq!(first, other.identity("abc"));
 }
+
+#[test]
+fn a_sandbox_is_planned_with_what_the_manifest_says_and_shows_nothing_private() {
+    let sandboxed = |keys: &str| {
+        let text = PACK.replace("\"command\"", "\"openshell\"\nharness = \"command\"");
+        format!("{text}[agent.openshell]\ninherit_defaults = false\n{keys}")
+    };
+    assert_eq!(resolve(PACK, |_, _| {}).unwrap().agent.sandbox, None);
+    let plan = resolve(&sandboxed("read_only_paths = [\"/usr/lib//\"]\nlimits = { cpus = 2 }"), |_, _| {});
+    let limits = SandboxLimits { cpu_millis: 2000, ..SandboxLimits::default() };
+    let expected = SandboxPlan { read_only_paths: vec!["/usr/lib".into()], limits };
+    assert_eq!(plan.unwrap().agent.sandbox, Some(expected));
+
+    let dir = TempDir::new().unwrap();
+    let root = fs::canonicalize(dir.path()).unwrap();
+    std::os::unix::fs::symlink(&root, root.join("link")).unwrap();
+    for (shown, private) in
+        [("", true), ("workspace", true), ("state/x", true), ("link", true), ("tool", false)]
+    {
+        let path = root.join(shown);
+        fs::write(root.join("crucible.toml"), sandboxed(&format!("read_only_paths = [{path:?}]"))).unwrap();
+        let plan = RunPlan::resolve(Pack::load(&root.join("crucible.toml")).unwrap(), &Overrides::default());
+        assert_eq!(matches!(plan, Err(PlanError::Shown { .. })), private, "{shown}: {plan:?}");
+        assert_eq!(plan.is_ok(), !private, "{shown}");
+    }
+}

@@ -79,13 +79,13 @@ fn columns_count_characters_and_crlf_is_not_drawn() {
       |
       = help: add it: What scores a candidate, and which way is better
 
-    error: [agent].backend is missing: it would mean "local", and this build has only "command"
+    error: [agent].backend is missing: it would mean "local", and this build has "command" and "openshell"
      --> c.toml:1:2
       |
     1 | [agent]
       |  ^^^^^
       |
-      = help: write backend = "command" and, in agent_cmd, the command that runs your agent
+      = help: write backend = "command" and, in agent_cmd, the command that runs your agent; "openshell" runs it in a sandbox
 
     error: `größe` is not a variable's name: it has letters, digits and `_`, and no digit first
     --> c.toml:2:9
@@ -105,7 +105,7 @@ fn nothing_is_missing_but_said_once() {
     "#);
     insta::assert_snapshot!(brief("[repo]\n[agent]\n[judge]\n"), @r#"
     1:2 [repo] has neither `url` nor `path` // write path = "." for the manifest's own directory, or url = "https://…"
-    2:2 [agent].backend is missing: it would mean "local", and this build has only "command" // write backend = "command" and, in agent_cmd, the command that runs your agent
+    2:2 [agent].backend is missing: it would mean "local", and this build has "command" and "openshell" // write backend = "command" and, in agent_cmd, the command that runs your agent; "openshell" runs it in a sandbox
     3:2 [judge].measure_cmd is missing // add it: Run by `sh -c` in the workspace
     3:2 [judge].direction is missing // add it: Which way a score is better
     "#);
@@ -138,13 +138,13 @@ fn unknown_keys_get_the_nearest_or_their_own_table() {
     1:1 unknown key `url` in the manifest // `url` is a key of [repo]
     2:2 unknown key `jugde` in the manifest // did you mean `judge`?
     11:1 unknown key `measure_cmd` in [agent] // `measure_cmd` is a key of [judge]
-    12:1 unknown key `zzz` in [agent] // [agent] has backend, agent_cmd, model, method_prompt, goal, goal_file, timeout, idle_timeout, env
+    12:1 unknown key `zzz` in [agent] // [agent] has backend, harness, agent_cmd, model, method_prompt, goal, goal_file, timeout, idle_timeout, env, openshell
     13:1 unknown key `goal-file` in [agent] // did you mean `goal_file`?
     16:1 unknown key `dierction` in [judge] // did you mean `direction`?
     "#);
     let long = with_agent(&format!("{} = 1", "k".repeat(200)));
     insta::assert_snapshot!(brief(&long), @r#"
-    9:1 unknown key `kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk…` in [agent] // [agent] has backend, agent_cmd, model, method_prompt, goal, goal_file, timeout, idle_timeout, env
+    9:1 unknown key `kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk…` in [agent] // [agent] has backend, harness, agent_cmd, model, method_prompt, goal, goal_file, timeout, idle_timeout, env, openshell
     "#);
 }
 
@@ -253,16 +253,13 @@ inject = [
 fn agent_mistakes() {
     let backend = |name: &str| GOOD.replace("\"command\"", name);
     insta::assert_snapshot!(brief(&backend("\"local\"")), @r#"
-    6:11 [agent].backend = "local" is not in this build, which has only "command" // write backend = "command" and, in agent_cmd, the command that runs your agent
-    "#);
-    insta::assert_snapshot!(brief(&backend("\"openshell\"")), @r#"
-    6:11 [agent].backend = "openshell" is not in this build, which has only "command" // write backend = "command" and, in agent_cmd, the command that runs your agent
+    6:11 [agent].backend = "local" is not in this build, which has "command" and "openshell" // write backend = "command" and, in agent_cmd, the command that runs your agent; "openshell" runs it in a sandbox
     "#);
     insta::assert_snapshot!(brief(&backend("\"magic\"")), @r#"
-    6:11 [agent].backend = "magic" is no backend // write backend = "command" and, in agent_cmd, the command that runs your agent
+    6:11 [agent].backend = "magic" is no backend // write backend = "command" and, in agent_cmd, the command that runs your agent; "openshell" runs it in a sandbox
     "#);
     insta::assert_snapshot!(brief(&GOOD.replace("backend = \"command\"", "")), @r#"
-    5:2 [agent].backend is missing: it would mean "local", and this build has only "command" // write backend = "command" and, in agent_cmd, the command that runs your agent
+    5:2 [agent].backend is missing: it would mean "local", and this build has "command" and "openshell" // write backend = "command" and, in agent_cmd, the command that runs your agent; "openshell" runs it in a sandbox
     "#);
     insta::assert_snapshot!(brief(&GOOD.replace("agent_cmd = \"./bump.sh\"", "")), @r#"
     5:2 [agent].agent_cmd is missing: it is what the backend "command" runs // write agent_cmd = "…" with the command that makes a candidate in the workspace
@@ -274,6 +271,154 @@ fn agent_mistakes() {
     insta::assert_snapshot!(brief(&with_agent("timeout = \"0s\"\nidle_timeout = \"31 m ago\"")), @r#"
     9:11 [agent].timeout is no time at all // leave the key out for the default
     10:16 [agent].idle_timeout is negative
+    "#);
+}
+
+#[test]
+fn harness_mistakes() {
+    let harness = |keys: &str| sandboxed("").replace("harness = \"command\"", keys);
+    insta::assert_snapshot!(brief(&harness("")), @r#"
+    5:2 [agent].harness is missing: it would mean "claude", and this build has only "command" // write harness = "command" and, in agent_cmd, the command that runs your agent in the sandbox
+    "#);
+    for name in ["claude", "codex", "hermes", "opencode", "pi"] {
+        let said = brief(&harness(&format!("harness = \"{name}\"")));
+        let expected =
+            format!("7:11 [agent].harness = \"{name}\" is not in this build, which has only \"command\" // ");
+        assert!(said.starts_with(&expected) && said.lines().count() == 1, "{said}");
+    }
+    insta::assert_snapshot!(brief(&harness("harness = \"magic\"")), @r#"
+    7:11 [agent].harness = "magic" is no harness // write harness = "command" and, in agent_cmd, the command that runs your agent in the sandbox
+    "#);
+    insta::assert_snapshot!(brief(&harness("harness = 3")), @r#"
+    7:11 [agent].harness is an integer: it must be a string // put it in quotes
+    "#);
+    insta::assert_snapshot!(brief(&harness("harnes = \"command\"")), @r#"
+    7:1 unknown key `harnes` in [agent] // did you mean `harness`?
+    "#);
+    insta::assert_snapshot!(brief(&sandboxed("").replace("agent_cmd = \"./bump.sh\"", "")), @r#"
+    5:2 [agent].agent_cmd is missing: it is what the harness "command" runs // write agent_cmd = "…" with the command that makes a candidate in the workspace
+    "#);
+    insta::assert_snapshot!(brief(&with_agent("harness = \"command\"\n[agent.openshell]\nzzz = 1")), @r#"
+    9:1 [agent].harness goes with backend = "openshell" // remove it, or write backend = "openshell" for a sandbox
+    10:8 [agent.openshell] goes with backend = "openshell" // remove it, or write backend = "openshell" for a sandbox
+    11:1 unknown key `zzz` in [agent.openshell] // [agent.openshell] has inherit_defaults, endpoints, binaries, read_only_paths, limits
+    "#);
+}
+
+#[test]
+fn a_sandbox_has_no_way_out_without_a_broker() {
+    let bare = sandboxed("").replace("[agent.openshell]\ninherit_defaults = false\n", "");
+    insta::assert_snapshot!(brief(&bare), @r#"
+    6:11 [agent.openshell].inherit_defaults is missing: it would mean true, and this build has no broker, so a sandbox has no way out // write inherit_defaults = false under [agent.openshell]
+    "#);
+    insta::assert_snapshot!(brief(&format!("{bare}[agent.openshell]\nlimits = {{}}")), @r#"
+    14:8 [agent.openshell].inherit_defaults is missing: it would mean true, and this build has no broker, so a sandbox has no way out // write inherit_defaults = false under [agent.openshell]
+    "#);
+    insta::assert_snapshot!(brief(&format!("{bare}[agent.openshell]\ninherit_default = false")), @r#"
+    15:1 unknown key `inherit_default` in [agent.openshell] // did you mean `inherit_defaults`?
+    "#);
+    let open = "inherit_defaults = true\nendpoints = [\"a:443:full\"]\nbinaries = [\"/bin/a\"]";
+    insta::assert_snapshot!(brief(&format!("{bare}[agent.openshell]\n{open}")), @r#"
+    15:20 [agent.openshell].inherit_defaults opens ways out, and this build has no broker, so a sandbox has none // write inherit_defaults = false, and leave `endpoints` and `binaries` out or empty
+    16:1 [agent.openshell].endpoints opens ways out, and this build has no broker, so a sandbox has none // leave it out or empty, and write inherit_defaults = false
+    17:1 [agent.openshell].binaries opens ways out, and this build has no broker, so a sandbox has none // leave it out or empty, and write inherit_defaults = false
+    "#);
+    insta::assert_snapshot!(brief(&format!("{bare}[agent.openshell]\ninherit_defaults = \"no\"")), @r#"
+    15:20 [agent.openshell].inherit_defaults is a string: it must be a boolean // write true or false, without quotes
+    "#);
+    insta::assert_snapshot!(brief(&format!("{bare}[[agent.openshell]]\ninherit_defaults = false")), @r#"
+    14:1 [agent].openshell is an array: it must be a table // write the header with one pair of brackets
+    "#);
+}
+
+#[test]
+fn sandbox_mistakes() {
+    let text = sandboxed(
+        r#"gateway = "http://127.0.0.1:1"
+ca_file = "ca.pem"
+endpont = []
+endpoints = "a:443:full"
+binaries = [1, "", "a\u0007"]
+read_only_paths = [
+  "opt",
+  "/opt/../etc",
+  "/",
+  "/proc/self",
+  "/etc/ssl",
+  "/opt/a",
+  "/opt//a/",
+  "/opt\u0000",
+  ["/opt"],
+]
+"#,
+    );
+    insta::assert_snapshot!(brief(&text), @r#"
+    16:1 [agent.openshell].gateway is not in this build, which drives its own embedded gateway only // remove it, or use a build that has it
+    17:1 [agent.openshell].ca_file is not in this build, which has no broker, so no sandbox makes a connection that it would trust // remove it, or use a build that has it
+    18:1 unknown key `endpont` in [agent.openshell] // did you mean `endpoints`?
+    19:13 [agent.openshell].endpoints is a string: it must be an array of strings // put it in brackets: endpoints = ["…"]
+    20:1 [agent.openshell].binaries opens ways out, and this build has no broker, so a sandbox has none // leave it out or empty, and write inherit_defaults = false
+    20:13 an item of [agent.openshell].binaries is an integer: it must be a string // put it in quotes
+    20:16 an item of [agent.openshell].binaries is empty
+    20:20 an item of [agent.openshell].binaries holds the control character U+0007
+    22:3 the read-only path `opt` is not absolute // write an absolute path without `..`
+    23:3 the read-only path `/opt/../etc` goes up by `..` // write an absolute path without `..`
+    24:3 the read-only path `/` is the whole machine // name the directories that the agent needs, such as "/opt/tool"
+    25:3 the read-only path `/proc/self` lies in /proc: a sandbox has its own there // name the directories that the agent needs, such as "/opt/tool"
+    26:3 the read-only path `/etc/ssl` lies in /etc: a sandbox has its own there // name the directories that the agent needs, such as "/opt/tool"
+    28:3 [agent.openshell].read_only_paths holds `/opt/a` twice (the first one at 27:3) // keep one of them
+    29:3 an item of [agent.openshell].read_only_paths holds a NUL character
+    30:3 an item of [agent.openshell].read_only_paths is an array: it must be a string
+    "#);
+    let variables = sandboxed("[agent.env]\nOPENSHELL_X = \"a\"\nA = \"a\\nb\"\nB = \"fine\"");
+    insta::assert_snapshot!(brief(&variables), @r#"
+    17:1 `OPENSHELL_X` begins with `OPENSHELL_`: such names are the sandbox's // give it another name
+    18:5 the variable `A` holds a line break: a sandbox is not given it // let agent_cmd set it inside the sandbox
+    "#);
+}
+
+#[test]
+fn limits_have_their_own_mistakes() {
+    let limits = |keys: &str| brief(&sandboxed(&format!("[agent.openshell.limits]\n{keys}")));
+    insta::assert_snapshot!(limits("memory = 8\ndisk = \"8GB\"\ntmp = \"0M\"\nprocesses = 0\nopen_files = -1\ncpus = nan"), @r#"
+    17:10 [agent.openshell.limits].memory is a number: a size has a unit // write a whole number and K, M or G, such as "512M" or "8G"
+    18:8 [agent.openshell.limits].disk is not a size // write a whole number and K, M or G, such as "512M" or "8G"
+    19:7 [agent.openshell.limits].tmp is zero // leave the key out for the default
+    20:13 [agent.openshell.limits].processes is zero // leave the key out for the default
+    21:14 [agent.openshell.limits].open_files is negative
+    22:8 [agent.openshell.limits].cpus is not a finite number
+    "#);
+    insta::assert_snapshot!(limits("memory = \"-1G\"\ndisk = \"1K\"\ntmp = \"5000G\"\nprocesses = 15\nopen_files = 1048577\ncpus = 0.009"), @r#"
+    17:10 [agent.openshell.limits].memory is negative
+    18:8 [agent.openshell.limits].disk is less than 1M
+    19:7 [agent.openshell.limits].tmp is more than 4096G
+    20:13 [agent.openshell.limits].processes is less than 16
+    21:14 [agent.openshell.limits].open_files is more than 1048576
+    22:8 [agent.openshell.limits].cpus is less than 0.01
+    "#);
+    insta::assert_snapshot!(limits("memory = true\ndisk = \"\"\ntmp = inf\nprocesses = 64.0\nopen_files = \"64\"\ncpus = \"2\""), @r#"
+    17:10 [agent.openshell.limits].memory is a boolean: it must be a string // put it in quotes
+    18:8 [agent.openshell.limits].disk is empty
+    19:7 [agent.openshell.limits].tmp is a number: a size has a unit // write a whole number and K, M or G, such as "512M" or "8G"
+    20:13 [agent.openshell.limits].processes is a float: it must be an integer // write a whole number
+    21:14 [agent.openshell.limits].open_files is a string: it must be an integer // write it without quotes
+    22:8 [agent.openshell.limits].cpus is a string: it must be a number // write it without quotes
+    "#);
+    insta::assert_snapshot!(limits("memry = \"1G\"\nprocesses = inf\nopen_files = 99999999999999999999\ncpus = -0.5"), @r#"
+    17:1 unknown key `memry` in [agent.openshell.limits] // did you mean `memory`?
+    18:13 [agent.openshell.limits].processes is not a finite number
+    19:14 [agent.openshell.limits].open_files is more than 1048576
+    20:8 [agent.openshell.limits].cpus is negative
+    "#);
+    insta::assert_snapshot!(limits("cpus = 0.0001\ncpus = 2"), @r#"
+    17:8 [agent.openshell.limits].cpus has more than three decimals
+    18:1 this key or table was written before // keep one of them
+    "#);
+    insta::assert_snapshot!(limits("cpus = 0.12345"), @r#"
+    17:8 [agent.openshell.limits].cpus has more than three decimals
+    "#);
+    insta::assert_snapshot!(brief(&sandboxed("limits = 3")), @r#"
+    16:10 [agent.openshell].limits is an integer: it must be a table
     "#);
 }
 
@@ -439,8 +584,8 @@ name = "x"
 fn the_contracts_sample_gets_one_error_per_absent_key() {
     insta::assert_snapshot!(brief(CONTRACT_SAMPLE), @r#"
     20:1 [agent].toolbox_dir is not in this build, which brings no skills into a turn // remove it, or use a build that has it
-    21:17 [agent].backend = "local" is not in this build, which has only "command" // write backend = "command" and, in agent_cmd, the command that runs your agent
-    22:1 [agent].sandbox_image is not in this build, which runs no sandbox // remove it, or use a build that has it
+    21:17 [agent].backend = "local" is not in this build, which has "command" and "openshell" // write backend = "command" and, in agent_cmd, the command that runs your agent; "openshell" runs it in a sandbox
+    22:1 [agent].sandbox_image is not in this build, which launches no images // remove it, or use a build that has it
     23:1 [agent].allow_unverified_image is not in this build, which launches no images // remove it, or use a build that has it
     26:8 [agent].requires is not in this build, which launches no images // remove it, or use a build that has it
     29:8 [agent].prefers is not in this build, which launches no images // remove it, or use a build that has it

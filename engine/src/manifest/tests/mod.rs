@@ -23,6 +23,14 @@ measure_cmd = "./measure.sh"
 direction = "higher"
 "#;
 
+const OPENSHELL: &str = "backend = \"openshell\"\nharness = \"command\"";
+
+/// The same with a sandbox that reaches nothing.
+fn sandboxed(keys: &str) -> String {
+    let agent = GOOD.replace("backend = \"command\"", OPENSHELL);
+    format!("{agent}\n[agent.openshell]\ninherit_defaults = false\n{keys}")
+}
+
 /// Every mistake on a line: place, what is wrong, what to do.
 fn brief(text: &str) -> String {
     let errors = Manifest::parse("c.toml", text).expect_err("the manifest is bad");
@@ -112,6 +120,38 @@ fn every_key_that_is_built_can_be_written() {
     assert_eq!(manifest.agent.env.len(), 2);
     assert_eq!(manifest.judge.tiebreak_direction, Direction::Higher);
     assert_eq!(manifest.world.snapshot_restore.unwrap().1.as_str(), "r");
+}
+
+#[test]
+fn a_small_sandbox_has_the_drivers_limits_and_shows_nothing() {
+    let manifest = Manifest::parse("c.toml", &sandboxed("")).unwrap();
+    assert_eq!(manifest.agent.sandbox, Some(Sandbox::default()));
+    assert_eq!(manifest.agent.command.value.as_str(), "./bump.sh");
+    assert_eq!(Manifest::parse("c.toml", GOOD).unwrap().agent.sandbox, None);
+}
+
+#[test]
+fn every_key_of_a_sandbox_can_be_written() {
+    let text = sandboxed(
+        r#"
+        endpoints = []
+        binaries = []
+        read_only_paths = ["/opt/tool/", "/srv//data"]
+        limits = { memory = "64M", disk = "1G", tmp = "1024K", processes = 0x40, open_files = 1_024, cpus = 1.5 }
+        "#,
+    );
+    let sandbox = Manifest::parse("c.toml", &text).unwrap().agent.sandbox.unwrap();
+    let paths: Vec<&str> = sandbox.read_only_paths.iter().map(|path| path.value.as_str()).collect();
+    assert_eq!(paths, ["/opt/tool", "/srv/data"]);
+    let limits = SandboxLimits {
+        memory: 64 << 20,
+        disk: 1 << 30,
+        tmp: 1 << 20,
+        processes: 64,
+        open_files: 1024,
+        cpu_millis: 1500,
+    };
+    assert_eq!(sandbox.limits, limits);
 }
 
 #[test]

@@ -11,7 +11,12 @@ fn json_of(value: &DeValue<'_>) -> Value {
         DeValue::Boolean(flag) => json!(flag),
         DeValue::Array(items) => items.iter().map(|item| json_of(item.get_ref())).collect(),
         DeValue::Table(table) => object(table),
-        DeValue::Integer(_) | DeValue::Float(_) | DeValue::Datetime(_) => json!(1),
+        DeValue::Integer(integer) => {
+            json!(i64::from_str_radix(integer.as_str(), integer.radix()).unwrap_or(i64::MAX))
+        }
+        // JSON has no numbers that are not finite: null stands for them.
+        DeValue::Float(float) => json!(float.as_str().parse::<f64>().unwrap()),
+        DeValue::Datetime(_) => json!(1),
     }
 }
 
@@ -37,10 +42,27 @@ fn holds(name: &str, rule: &Value, rules: &Map<String, Value>, value: &Value) ->
             "string" => value.is_string(),
             "boolean" => value.is_boolean(),
             "array" => value.is_array(),
+            "number" => value.is_number(),
+            "integer" => value.as_f64().is_some_and(|number| number.fract() == 0.0),
             other => panic!("type {other}"),
         },
         "enum" => rule.as_array().unwrap().contains(value),
         "minLength" => value.as_str().is_none_or(|text| !text.is_empty() || rule == 0),
+        "minimum" => value.as_f64().is_none_or(|number| number >= rule.as_f64().unwrap()),
+        "maximum" => value.as_f64().is_none_or(|number| number <= rule.as_f64().unwrap()),
+        "uniqueItems" => value
+            .as_array()
+            .is_none_or(|items| items.iter().enumerate().all(|(at, item)| !items[..at].contains(item))),
+        "const" => value == rule,
+        "if" => !accepts(rule, value) || accepts(&rules["then"], value),
+        "then" => true,
+        "pattern" => {
+            assert_eq!(rule, number::SIZE_PATTERN);
+            value.as_str().is_none_or(|text| {
+                let digits = text.strip_suffix(['K', 'M', 'G']).unwrap_or_default();
+                !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+            })
+        }
         "required" => fields.is_none_or(|fields| names(rule).all(|name| fields.contains_key(name))),
         "properties" => fields.is_none_or(|fields| {
             fields.iter().all(|(name, value)| rule.get(name).is_none_or(|schema| accepts(schema, value)))
@@ -74,6 +96,11 @@ fn the_schema_takes_what_the_decoder_takes() {
         with("[[workspace.inject]]\nsrc = \"a\"\ndst = \"b\""),
         with("[agent.env]\nA = \"\"\n[world]\nsnapshot_cmd = \"a\"\nrestore_cmd = \"b\""),
         with_repo("url = \"https://h/x\"\nref = \"main\""),
+        sandboxed(""),
+        sandboxed(
+            "endpoints = []\nread_only_paths = [\"/opt\"]\n[agent.openshell.limits]\ncpus = 0.01\nmemory = \"1G\"",
+        ),
+        sandboxed("[agent.openshell.limits]\ncpus = 1024\nprocesses = 4194304\nopen_files = 64"),
         with_judge("direction = \"lower\"\ntiebreak_direction = \"higher\"\ntimeout = \"1m\""),
     ];
     let schema = schema();
@@ -97,6 +124,22 @@ fn the_schema_refuses_what_has_the_wrong_shape() {
         with_repo("path = \".\"\nurl = \"https://h/x\""),
         with_agent("goal = \"a\"\ngoal_file = \"b\""),
         with_agent("harness = \"claude\""),
+        with_agent("harness = \"command\""),
+        with_agent("[agent.openshell]\ninherit_defaults = false"),
+        sandboxed("").replace("harness = \"command\"\n", ""),
+        sandboxed("").replace("harness = \"command\"", "harness = \"codex\""),
+        sandboxed("gateway = \"x\""),
+        sandboxed("read_only_paths = \"/opt\""),
+        sandboxed("read_only_paths = [1]"),
+        sandboxed("read_only_paths = [\"/opt\", \"/opt\"]"),
+        sandboxed("[agent.openshell.limits]\ncpus = 1025"),
+        sandboxed("[agent.openshell.limits]\ncpus = 0.001"),
+        sandboxed("[agent.openshell.limits]\ncpus = nan"),
+        sandboxed("[agent.openshell.limits]\nprocesses = 64.5"),
+        sandboxed("[agent.openshell.limits]\nprocesses = 0"),
+        sandboxed("[agent.openshell.limits]\nopen_files = \"64\""),
+        sandboxed("[agent.openshell.limits]\nmemory = 8"),
+        sandboxed("[agent.openshell.limits]\nmemory = \"8GB\""),
         with_judge("direction = \"min\""),
         GOOD.replace("\"command\"", "\"local\""),
         GOOD.replace("agent_cmd", "agent_command"),
