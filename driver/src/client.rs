@@ -114,10 +114,7 @@ impl Client {
 
     async fn check_dialect(&self) -> Result<(), TurnError> {
         let theirs = self.health().await?;
-        if theirs.split('.').take(2).eq(DIALECT.split('.').take(2)) {
-            return Ok(());
-        }
-        Err(TurnError::Dialect { theirs, ours: DIALECT })
+        if speaks(&theirs) { Ok(()) } else { Err(TurnError::Dialect { theirs, ours: DIALECT }) }
     }
 
     /// The gateway's version.
@@ -285,6 +282,11 @@ impl Client {
     }
 }
 
+/// Whether a gateway of this version speaks our dialect: its first two numbers decide.
+fn speaks(theirs: &str) -> bool {
+    theirs.split('.').take(2).eq(DIALECT.split('.').take(2))
+}
+
 fn quick<T>(message: T) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     request.set_timeout(QUICK);
@@ -360,6 +362,21 @@ fn synced(wire: workspace::SyncBackResponse) -> SyncedBack {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_our_dialect_is_spoken() {
+        for (version, expected) in [
+            ("0.1.0", true),
+            ("0.1.5", true),
+            ("0.1.17", true),
+            ("0.0.111", false),
+            ("0.10.1", false),
+            ("1.1", false),
+            ("", false),
+        ] {
+            assert_eq!(speaks(version), expected, "{version}");
+        }
+    }
 
     #[test]
     fn pauses_double_and_stay_within_half_as_much_again() {

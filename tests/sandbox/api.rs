@@ -20,6 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_sandbox_that_died_says_so", died),
     ("the_socket_is_its_owners_alone", socket),
     ("messages_over_a_mebibyte_are_refused", large),
+    ("a_gateway_stops_under_open_calls", stops),
 ];
 
 fn spec(name: &str) -> SandboxSpec {
@@ -174,5 +175,21 @@ fn large(lab: &Lab) {
         spec.command.push("x".repeat(2 << 20));
         assert!(client.exec("s", spec, Step::Exec).await.is_err());
         assert_eq!(output(&client, sh("echo still")).await.0, "still\n");
+    });
+}
+
+fn stops(lab: &Lab) {
+    let state_dir = lab.dir().join("other");
+    let gateway = driver::Gateway::embedded(driver::GatewayConfig { state_dir }).unwrap();
+    lab.block_on(async {
+        let client = Client::unix(gateway.socket()).await.unwrap();
+        client.create(&spec("s")).await.unwrap();
+        client.ready("s").await.unwrap();
+        let mut running = client.exec("s", sh("echo up; sleep 600"), Step::Exec).await.unwrap();
+        assert!(matches!(running.next().await.unwrap(), ExecEvent::Output(..)));
+        let socket = gateway.socket().to_owned();
+        tokio::task::spawn_blocking(move || gateway.stop()).await.unwrap().unwrap();
+        assert!(running.next().await.is_err());
+        assert!(!socket.exists());
     });
 }

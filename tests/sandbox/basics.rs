@@ -25,6 +25,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_read_only_path_is_joined_to_the_view", read_only_paths),
     ("the_layers_in_force_are_told", layers),
     ("a_second_gateway_on_the_same_state_is_refused", busy),
+    ("a_missing_layer_is_a_refusal_that_names_the_remedy", missing_layers),
+    ("a_limit_of_zero_and_a_relay_into_the_workspace_are_refused", refused),
 ];
 
 fn output(lab: &Lab) {
@@ -155,4 +157,41 @@ fn busy(lab: &Lab) {
     let config = driver::GatewayConfig { state_dir: lab.dir().join("state") };
     let error = driver::Gateway::embedded(config).unwrap_err();
     assert!(matches!(error, driver::GatewayError::Busy(_)), "{error}");
+}
+
+/// Prints why a gateway does not start here, or that it does.
+pub(crate) fn probe(dir: &str) {
+    match driver::Gateway::embedded(driver::GatewayConfig { state_dir: dir.into() }) {
+        Ok(_) => println!("it starts"),
+        Err(error) => println!("failed to {error}"),
+    }
+}
+
+fn missing_layers(lab: &Lab) {
+    let binary = std::fs::read_link("/proc/self/exe").unwrap();
+    let inside = |before: &str| {
+        let script =
+            format!("{before} exec {} --probe {}", binary.display(), lab.dir().join("probe").display());
+        let mut command = std::process::Command::new("unshare");
+        let output =
+            command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]).output().unwrap();
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    // Root of a container that has but one number is enough.
+    assert_eq!(inside(""), "it starts\n");
+    let without_namespaces = inside("echo 0 > /proc/sys/user/max_user_namespaces &&");
+    assert!(without_namespaces.contains("raise sysctl user.max_user_namespaces"), "{without_namespaces}");
+    let in_a_container = inside("mount --bind /dev/null /proc/meminfo &&");
+    assert!(in_a_container.contains("run it --privileged"), "{in_a_container}");
+}
+
+fn refused(lab: &Lab) {
+    let mut spec = lab.spec("true");
+    spec.limits.disk = 0;
+    assert!(lab.run(spec).unwrap_err().to_string().contains("disk is zero"));
+    for dest in ["/sandbox/space/key", "key", "/tmp/../sandbox/space/key"] {
+        let mut spec = lab.spec("true");
+        spec.relays.push(Relay { dest: dest.to_owned(), content: Vec::new(), mode: 0o600 });
+        assert!(lab.run(spec).unwrap_err().to_string().contains("outside the workspace"), "{dest}");
+    }
 }

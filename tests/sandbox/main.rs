@@ -31,6 +31,8 @@ type Test = (&'static str, fn(&lab::Lab));
 
 /// The argument that makes this process the engine that a test kills.
 pub(crate) const VICTIM: &str = "--victim";
+/// The argument that makes this process print whether a gateway starts.
+pub(crate) const PROBE: &str = "--probe";
 const AS_USER: &str = "--as-user";
 /// A user that no host has files of.
 const USER: u32 = 54_321;
@@ -42,6 +44,10 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     if let [VICTIM, dir, mark] = args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         hostile::victim(dir, mark);
+        return ExitCode::SUCCESS;
+    }
+    if let [PROBE, dir] = args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        basics::probe(dir);
         return ExitCode::SUCCESS;
     }
     if args.iter().any(|arg| arg == "--bench") {

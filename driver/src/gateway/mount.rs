@@ -118,7 +118,7 @@ pub(crate) struct View {
 /// Puts an empty file system of the agent's on a directory of the host and goes there, while that can still be reached.
 pub(crate) fn ground(at: &Path) -> Result<(), Failure> {
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    mount(None::<&str>, "/", None::<&str>, private, None::<&str>).step("make the mounts private")?;
+    mount(None::<&str>, "/", None::<&str>, private, None::<&str>).step("make the mounts private (a host that restricts user namespaces must allow them: sysctl kernel.apparmor_restrict_unprivileged_userns=0)")?;
     tmpfs(at, &format!("mode=0755,size=16m,nr_inodes=4096,uid={INSIDE_ID},gid={INSIDE_ID}"))?;
     chdir(at).step("enter the new root")
 }

@@ -87,12 +87,29 @@ pub(crate) enum Identity {
 }
 
 impl Identity {
+    /// Whether the agent can be apart: root has the number, which a container's user namespace may not give it.
+    pub(crate) fn can_be_apart() -> bool {
+        let has = |map: &str| fs::read_to_string(map).is_ok_and(|text| covers(&text, HOST_ID));
+        geteuid().is_root() && has("/proc/self/uid_map") && has("/proc/self/gid_map")
+    }
+
     fn ids(self) -> (u32, u32) {
         match self {
             Self::Apart => (HOST_ID, HOST_ID),
             Self::Own => (geteuid().as_raw(), getegid().as_raw()),
         }
     }
+}
+
+/// Whether a map of a user namespace has this number.
+fn covers(map: &str, id: u32) -> bool {
+    map.lines().any(|line| {
+        let mut numbers = line.split_whitespace().filter_map(|number| number.parse::<u64>().ok());
+        let (Some(first), Some(_), Some(count)) = (numbers.next(), numbers.next(), numbers.next()) else {
+            return false;
+        };
+        (first..first.saturating_add(count)).contains(&u64::from(id))
+    })
 }
 
 /// What the child needs between clone and exec. Everything is made before: it may not allocate.
@@ -265,4 +282,23 @@ fn owner_map(owner: (u32, u32)) -> io::Result<OwnedFd> {
     let namespace = fs::File::open(format!("/proc/{pid}/ns/user"))?;
     child.end()?;
     Ok(namespace.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_had_only_where_the_map_has_it() {
+        let table = [
+            ("         0          0 4294967295\n", true),
+            ("         0     100000      65536\n", false),
+            ("         0       1000          1\n         1     100000 2000000000\n", true),
+            ("", false),
+            ("not a map", false),
+        ];
+        for (map, expected) in table {
+            assert_eq!(covers(map, HOST_ID), expected, "{map}");
+        }
+    }
 }

@@ -17,7 +17,6 @@ use std::{
     time::Duration,
 };
 
-use nix::unistd::geteuid;
 use tokio::{sync::oneshot, time::timeout};
 
 use super::{
@@ -251,12 +250,11 @@ fn prepare(host: &Host, config: &DriverConfig) -> Result<Prepared, GatewayError>
     if let Some(name) = config.limits.missing() {
         return Err(GatewayError::Refused(format!("make a sandbox: its limit {name} is zero")));
     }
-    let root = geteuid().is_root();
     let mut prepared = Prepared {
         setup: Setup {
             root: host.root.clone(),
             limits: config.limits,
-            apart: root,
+            apart: Identity::can_be_apart(),
             weaken: config.weaken.clone(),
             ..Setup::default()
         },

@@ -40,6 +40,8 @@ use crate::{
 
 /// What the wire takes as one message.
 const LARGEST_MESSAGE: usize = 1 << 20;
+/// How long open calls have when the gateway stops.
+const GRACE: Duration = Duration::from_millis(500);
 const KEEPALIVE: Duration = Duration::from_secs(20);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -255,10 +257,30 @@ async fn run(
     let tcp_address = tcp.as_ref().and_then(|tcp| tcp.local_addr().ok());
     // A caller that is gone already stops the gateway by its drop.
     drop(ready.send(Started { socket: path.clone(), layers, tcp: tcp_address }));
-    let served = tokio::try_join!(unix(&service, listener, &stop), loopback(&service, tcp, &stop));
-    stop.cancel();
-    let ended = end_all(&service).await;
+    let serving = async { tokio::try_join!(unix(&service, listener, &stop), loopback(&service, tcp, &stop)) };
+    let serving = std::pin::pin!(serving);
+    let served = until_stopped(serving, &service, &stop).await;
     drop(fs::remove_file(&path));
+    served
+}
+
+/// Serves until told to stop, then ends every sandbox; calls that are open after that get a moment to notice.
+async fn until_stopped(
+    mut serving: std::pin::Pin<&mut impl Future<Output = Result<((), ()), tonic::transport::Error>>>,
+    service: &Service,
+    stop: &CancellationToken,
+) -> Result<(), GatewayError> {
+    let failed = tokio::select! {
+        served = &mut serving => Some(served),
+        () = stop.cancelled() => None,
+    };
+    stop.cancel();
+    let ended = end_all(service).await;
+    let served = match failed {
+        Some(served) => served,
+        // A watcher may keep its call open for ever; it ends with the runtime.
+        None => tokio::time::timeout(GRACE, serving).await.unwrap_or(Ok(((), ()))),
+    };
     served.map_err(GatewayError::Serve)?;
     ended
 }
