@@ -207,6 +207,50 @@ impl Client {
         Err(TurnError::Phase { phase: "unknown: the watch ended".to_owned() })
     }
 
+    /// The names of all sandboxes, asked for in pages of this size.
+    ///
+    /// # Errors
+    /// `Call` when the gateway does not answer.
+    pub async fn list(&self, page_size: i32) -> Result<Vec<String>, TurnError> {
+        let (mut names, mut token) = (Vec::new(), String::new());
+        loop {
+            let request = api::ListSandboxesRequest {
+                page_size,
+                page_token: token,
+                workspace_scope: default_scope(),
+                ..api::ListSandboxesRequest::default()
+            };
+            let answer = repeat(Step::Ready, || {
+                let (mut shell, request) = (self.shell.clone(), request.clone());
+                async move { shell.list_sandboxes(quick(request)).await }
+            })
+            .await?;
+            names.extend(answer.sandboxes.into_iter().filter_map(|sandbox| Some(sandbox.metadata?.name)));
+            token = answer.next_page_token;
+            if token.is_empty() {
+                return Ok(names);
+            }
+        }
+    }
+
+    /// What the gateway logged about a sandbox, oldest first.
+    ///
+    /// # Errors
+    /// `Call` when there is none of this name or id.
+    pub async fn logs(&self, sandbox: &str) -> Result<Vec<String>, TurnError> {
+        let request = api::GetSandboxLogsRequest {
+            sandbox: sandbox.to_owned(),
+            workspace_scope: default_scope(),
+            ..api::GetSandboxLogsRequest::default()
+        };
+        let answer = repeat(Step::Ready, || {
+            let (mut shell, request) = (self.shell.clone(), request.clone());
+            async move { shell.get_sandbox_logs(quick(request)).await }
+        })
+        .await?;
+        Ok(answer.logs.into_iter().map(|line| line.message).collect())
+    }
+
     /// Removes the sandbox and everything in it; one that is gone already is no error.
     ///
     /// # Errors

@@ -33,6 +33,8 @@ pub struct ExecSpec {
     pub stdin: Vec<u8>,
     /// After this long the command is killed.
     pub timeout: Option<Duration>,
+    /// Columns and rows of a terminal that it runs on, instead of three pipes.
+    pub terminal: Option<(u16, u16)>,
 }
 
 /// Which of the two outputs a piece belongs to.
@@ -86,6 +88,9 @@ impl Client {
             command: spec.command,
             workdir: spec.workdir.unwrap_or_default(),
             environment: spec.environment.into_iter().collect(),
+            tty: spec.terminal.is_some(),
+            cols: spec.terminal.map_or(0, |(cols, _)| cols.into()),
+            rows: spec.terminal.map_or(0, |(_, rows)| rows.into()),
             execution_timeout: spec.timeout.map(wire_duration),
             workspace_scope: default_scope(),
             ..api::ExecSandboxRequest::default()

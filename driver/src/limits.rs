@@ -24,6 +24,18 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// The name of a limit that is zero, which the kernel would take as none at all.
+    pub(crate) fn missing(&self) -> Option<&'static str> {
+        let named = [
+            ("memory", self.memory),
+            ("processes", self.processes),
+            ("open_files", self.open_files),
+            ("disk", self.disk),
+            ("tmp", self.tmp),
+        ];
+        named.into_iter().find(|(_, value)| *value == 0).map(|(name, _)| name)
+    }
+
     /// For the test that takes the limits away: none that is reached in a test.
     pub(crate) fn unlimited() -> Self {
         Self { processes: 100_000, memory: 1 << 40, cpu_millis: 0, ..Self::default() }
@@ -40,5 +52,16 @@ impl Default for Limits {
             disk: 4096 * MIB,
             tmp: 2048 * MIB,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_zero_is_named() {
+        assert_eq!(Limits::default().missing(), None);
+        assert_eq!(Limits { disk: 0, ..Limits::default() }.missing(), Some("disk"));
     }
 }

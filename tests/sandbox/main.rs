@@ -11,6 +11,7 @@
 )]
 #![allow(clippy::disallowed_methods, reason = "this drives the tests; the bans are for what is shipped")]
 
+mod api;
 mod attacks;
 mod basics;
 mod hostile;
@@ -52,7 +53,7 @@ fn main() -> ExitCode {
     let tests: Vec<Test> = if soak {
         soak::TESTS.to_vec()
     } else {
-        [basics::TESTS, workspace::TESTS, attacks::TESTS, hostile::TESTS, sdk::TESTS].concat()
+        [basics::TESTS, api::TESTS, workspace::TESTS, attacks::TESTS, hostile::TESTS, sdk::TESTS].concat()
     };
     let chosen: Vec<Test> = tests
         .into_iter()

@@ -115,7 +115,7 @@ pub(crate) fn bench() {
         }
         times
     });
-    report("create, exec true, delete: one after another", one);
+    phases("one after another", &one);
     let eight = lab.block_on(async {
         let client = Client::unix(lab.gateway().socket()).await.unwrap();
         let worker = |worker: usize| {
@@ -135,18 +135,22 @@ pub(crate) fn bench() {
         }
         times
     });
-    report("create, exec true, delete: eight at once", eight);
+    phases("eight at once", &eight);
     workspace(&lab);
 }
 
-async fn cycle(client: &Client, name: &str, config: DriverConfig) -> Duration {
+/// The whole, and of it what create, exec and delete took.
+async fn cycle(client: &Client, name: &str, config: DriverConfig) -> [Duration; 4] {
     let started = Instant::now();
     let spec = SandboxSpec { name: name.to_owned(), config, ..SandboxSpec::default() };
     client.create(&spec).await.unwrap();
     client.ready(name).await.unwrap();
+    let created = started.elapsed();
     run(client, name, "true").await;
+    let ran = started.elapsed();
     client.delete(name).await.unwrap();
-    started.elapsed()
+    let whole = started.elapsed();
+    [whole, created, ran - created, whole - ran]
 }
 
 async fn run(client: &Client, name: &str, script: &str) {
@@ -190,6 +194,16 @@ fn workspace(lab: &Lab) {
     });
     report("10,000 files, 200 MB: a sandbox with them, ready", uploads);
     report("10,000 files, 200 MB: end the sandbox and sync ten edits", syncs);
+}
+
+fn phases(how: &str, times: &[[Duration; 4]]) {
+    for (index, what) in
+        ["create, exec true, delete", "  of it create", "  of it exec true", "  of it delete"]
+            .iter()
+            .enumerate()
+    {
+        report(&format!("{what}: {how}"), times.iter().map(|times| times[index]).collect());
+    }
 }
 
 fn report(what: &str, mut times: Vec<Duration>) {

@@ -44,6 +44,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("renaming_a_directory_of_the_host_is_answered_as_in_any_overlay", directory_rename),
     ("the_owner_of_new_files_is_the_workspaces", owner),
     ("deep_nesting_stays_behind", deep),
+    ("a_workspace_on_an_overlay_works_as_in_a_container", on_an_overlay),
     ("the_engines_state_in_the_workspace_is_hidden_and_kept", state_inside),
 ];
 
@@ -446,4 +447,31 @@ fn state_inside(lab: &Lab) {
     let mut spec = lab.spec("true");
     spec.workspace = lab.dir().join("state");
     assert_eq!(lab.run(spec).unwrap_err().class(), TransportClass::Workspace);
+}
+
+/// A container's own root is an overlay, which takes no id map: root's agent is root there, and its turn works.
+fn on_an_overlay(lab: &Lab) {
+    use nix::mount::{MntFlags, MsFlags, mount, umount2};
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let part = |name: &str| {
+        let path = lab.dir().join(name);
+        std::fs::create_dir(&path).unwrap();
+        path
+    };
+    let (lower, upper, work, merged) = (part("lower"), part("upper"), part("work"), part("merged"));
+    std::fs::write(lower.join("f"), "old\n").unwrap();
+    let options =
+        format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
+    mount(Some("overlay"), &merged, Some("overlay"), MsFlags::empty(), Some(options.as_str())).unwrap();
+    let mut spec = lab.spec("echo new >> f; mkdir d; echo x > d/g; id -u; cat /etc/shadow; echo x > /proc/sys/kernel/core_pattern");
+    spec.workspace.clone_from(&merged);
+    let seen = lab.run(spec);
+    let text = std::fs::read_to_string(merged.join("f"));
+    umount2(&merged, MntFlags::MNT_DETACH).unwrap();
+    let seen = seen.unwrap();
+    assert_eq!((text.unwrap().as_str(), seen.out.as_str()), ("old\nnew\n", "1000\n"), "{seen:?}");
+    assert_eq!(seen.changed(), ["Written d", "Written d/g", "Written f"]);
+    assert!(seen.end.layers.iter().any(|layer| layer.contains("takes no id map")), "{:?}", seen.end.layers);
 }

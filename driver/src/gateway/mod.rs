@@ -1,6 +1,7 @@
 //! Turns OpenShell's gateway API into Linux namespaces, in this process and on this host.
 //! It refuses to know turns; a sandbox is made, runs commands, and goes.
 
+mod authority;
 mod cgroup;
 mod confine;
 mod error;
@@ -16,10 +17,13 @@ mod seccomp;
 mod serve;
 mod service;
 pub(crate) mod socket;
+mod stage;
 mod store;
 mod stream;
+mod sync;
 mod sys;
 mod validate;
+mod watch;
 mod weaken;
 
 use std::process::ExitCode;

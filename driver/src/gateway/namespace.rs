@@ -18,6 +18,7 @@ use nix::{
     sys::stat::Mode,
     unistd::{getegid, geteuid},
 };
+use tokio::io::unix::AsyncFd;
 
 use super::{
     error::GatewayError,
@@ -44,6 +45,8 @@ const STACK: usize = 64 * 1024;
 pub(crate) struct Namespaces {
     pub(crate) pid: i32,
     pub(crate) pidfd: OwnedFd,
+    /// Its mounts, held so that its end need not wait until they are taken down, which takes some milliseconds.
+    _mounts: Option<fs::File>,
     alive: bool,
 }
 
@@ -55,6 +58,15 @@ impl Namespaces {
             sys::reap(self.pidfd.as_fd())?;
         }
         Ok(())
+    }
+
+    /// The same without holding up the runtime.
+    pub(crate) async fn end_soon(&mut self) -> io::Result<()> {
+        sys::signal(self.pidfd.as_fd(), libc::SIGKILL)?;
+        // SAFETY: the copy is owned by what watches it.
+        let watched = unsafe { AsyncFd::register(self.pidfd.try_clone()?) }?;
+        watched.readable().await?.retain_ready();
+        self.end()
     }
 }
 
@@ -96,7 +108,11 @@ struct Child {
 }
 
 /// Starts the first process of a sandbox; its end of the socket pair is descriptor 3 there.
-pub(crate) fn spawn(identity: Identity, cgroups: &[OwnedFd], weaken: &Weaken) -> Result<(Namespaces, UnixStream), GatewayError> {
+pub(crate) fn spawn(
+    identity: Identity,
+    cgroups: &[OwnedFd],
+    weaken: &Weaken,
+) -> Result<(Namespaces, UnixStream), GatewayError> {
     let (ours, theirs) = UnixStream::pair().map_err(GatewayError::io("make a socket pair"))?;
     let theirs = above_stdio(theirs.as_fd())?;
     let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty());
@@ -114,7 +130,8 @@ pub(crate) fn spawn(identity: Identity, cgroups: &[OwnedFd], weaken: &Weaken) ->
         *to = from.as_raw_fd();
     }
     let (pid, pidfd) = clone_blocked(&mut child)?;
-    let mut namespaces = Namespaces { pid, pidfd, alive: true };
+    let mounts = fs::File::open(format!("/proc/{pid}/ns/mnt")).ok();
+    let mut namespaces = Namespaces { pid, pidfd, _mounts: mounts, alive: true };
     if child.errno != 0 {
         let error = io::Error::from_raw_os_error(child.errno);
         namespaces.end().map_err(GatewayError::io("reap a process that did not start"))?;
@@ -241,7 +258,8 @@ fn owner_map(owner: (u32, u32)) -> io::Result<OwnedFd> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the kernel made the pidfd for this call.
-    let mut child = Namespaces { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) }, alive: true };
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    let mut child = Namespaces { pid, pidfd, _mounts: None, alive: true };
     fs::write(format!("/proc/{pid}/gid_map"), format!("{} {HOST_ID} 1", owner.1))?;
     fs::write(format!("/proc/{pid}/uid_map"), format!("{} {HOST_ID} 1", owner.0))?;
     let namespace = fs::File::open(format!("/proc/{pid}/ns/user"))?;

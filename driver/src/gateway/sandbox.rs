@@ -174,8 +174,9 @@ impl Sandbox {
         let alive = timeout(LIST, self.link.alive()).await.unwrap_or_default();
         let taken = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(mut namespaces) = taken {
-            let ended = tokio::task::spawn_blocking(move || namespaces.end()).await.map_err(io::Error::other);
-            ended.and_then(|result| result).map_err(GatewayError::io("end the sandbox's processes"))?;
+            namespaces.end_soon().await.map_err(GatewayError::io("end the sandbox's processes"))?;
+            // Its mounts go in a task of their own, which the gateway's end waits for.
+            tokio::task::spawn_blocking(move || drop(namespaces));
         }
         let killed = alive.into_iter().map(|(pid, name)| Killed { pid, name }).collect();
         Ok(Remains { killed, hits: self.hits() })
@@ -247,6 +248,9 @@ fn base_environment(terminal: bool) -> BTreeMap<String, String> {
 }
 
 fn prepare(host: &Host, config: &DriverConfig) -> Result<Prepared, GatewayError> {
+    if let Some(name) = config.limits.missing() {
+        return Err(GatewayError::Refused(format!("make a sandbox: its limit {name} is zero")));
+    }
     let root = geteuid().is_root();
     let mut prepared = Prepared {
         setup: Setup {
@@ -320,7 +324,7 @@ fn workspace(
         source: tree,
         mode: origin.mode(),
         repository,
-        hidden: git.chain(state.clone()).collect(),
+        hidden: git.chain(state).collect(),
     });
     prepared.origin = Some(origin);
     Ok(())

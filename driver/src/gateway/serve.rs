@@ -21,6 +21,7 @@ use tokio_stream::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    authority::Tamed,
     cgroup::Cgroups,
     error::GatewayError,
     namespace::OwnerMaps,
@@ -284,7 +285,8 @@ fn router(service: &Service) -> tonic::transport::server::Router {
 
 async fn unix(service: &Service, listener: UnixListener, stop: &CancellationToken) -> Served {
     let own = UnixListenerStream::new(listener).filter(|peer| peer.as_ref().map_or(true, socket::is_own));
-    router(service).serve_with_incoming_shutdown(own, stop.cancelled()).await
+    let tamed = own.map(|peer| peer.map(Tamed::new));
+    router(service).serve_with_incoming_shutdown(tamed, stop.cancelled()).await
 }
 
 async fn loopback(service: &Service, listener: Option<TcpListener>, stop: &CancellationToken) -> Served {

@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, pin::Pin, sync::Arc};
 
-use tokio::sync::{broadcast::error::RecvError, mpsc};
+use tokio::sync::mpsc;
 use tokio_stream::{Stream, StreamExt, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status, Streaming, transport::server::UdsConnectInfo};
 
@@ -12,12 +12,10 @@ use super::{
     sandbox::{CommandSpec, Host, Sandbox},
     store::{Record, Store},
     stream::{self, Input},
-    validate,
+    validate, watch,
 };
 use crate::{
-    client::SyncedBack,
     error::CLASS_KEY,
-    turn::ChangeKind,
     wire::{
         DIALECT,
         config::DriverConfig,
@@ -26,15 +24,13 @@ use crate::{
             sandbox::v1 as config,
             v1::{self as api, SandboxPhase, open_shell_server::OpenShell},
         },
-        span, workspace,
+        span,
     },
 };
 
 /// Sandboxes on one page of a list.
 const PAGE: usize = 100;
 const LARGEST_PAGE: usize = 1000;
-/// Log lines that a watcher gets when it does not say how many.
-const WATCH_LINES: usize = 200;
 const ALL_LINES: usize = 2000;
 
 /// Everything that the servers of one gateway share.
@@ -71,7 +67,7 @@ fn missing(name: &str) -> Status {
     Status::not_found(format!("sandbox {name} not found"))
 }
 
-fn is_local<T>(request: &Request<T>) -> bool {
+pub(crate) fn is_local<T>(request: &Request<T>) -> bool {
     request.extensions().get::<UdsConnectInfo>().is_some()
 }
 
@@ -97,7 +93,7 @@ impl Service {
         }
     }
 
-    fn find(&self, name: &str, scope: Option<&WorkspaceSelector>) -> Result<Arc<Record>, Status> {
+    pub(crate) fn find(&self, name: &str, scope: Option<&WorkspaceSelector>) -> Result<Arc<Record>, Status> {
         let record = if in_scope(scope) { self.0.store.find(name) } else { None };
         record.ok_or_else(|| missing(name))
     }
@@ -170,7 +166,7 @@ fn same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && one.iter().zip(other).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
 }
 
-type Answer<T> = Result<Response<T>, Status>;
+pub(crate) type Answer<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
 impl OpenShell for Service {
@@ -293,7 +289,7 @@ impl OpenShell for Service {
         let request = request.into_inner();
         let record = self.find(&request.sandbox, request.workspace_scope.as_ref())?;
         let (send, events) = mpsc::channel(16);
-        tokio::spawn(watch(record, request, send));
+        tokio::spawn(watch::watch(record, request, send));
         Ok(Response::new(Box::pin(ReceiverStream::new(events))))
     }
 
@@ -437,137 +433,4 @@ fn fresh_id() -> String {
         b >> 52,
         b & 0xFFFF_FFFF_FFFF
     )
-}
-
-/// Sends a snapshot, then what was asked for as it happens.
-async fn watch(
-    record: Arc<Record>,
-    request: api::WatchSandboxRequest,
-    send: mpsc::Sender<Result<api::SandboxStreamEvent, Status>>,
-) {
-    use api::sandbox_stream_event::Payload;
-    let mut events = record.watch();
-    let mut first = vec![Payload::Sandbox(record.wire())];
-    if request.follow_logs {
-        let lines = if request.log_tail_lines == 0 {
-            WATCH_LINES
-        } else {
-            usize::try_from(request.log_tail_lines).unwrap_or(WATCH_LINES)
-        };
-        first.extend(record.logs(lines).0.into_iter().map(Payload::Log));
-    }
-    drop(record);
-    let terminal = |payload: &Payload| {
-        let Payload::Sandbox(sandbox) = payload else { return false };
-        let phase = sandbox.status.as_ref().map(api::SandboxStatus::phase);
-        matches!(phase, Some(SandboxPhase::Ready | SandboxPhase::Error | SandboxPhase::Stopped))
-    };
-    let mut queue = std::collections::VecDeque::from(first);
-    loop {
-        let payload = match queue.pop_front() {
-            Some(payload) => payload,
-            None => tokio::select! {
-                () = send.closed() => return,
-                event = events.recv() => match event {
-                    Ok(payload) => payload,
-                    Err(RecvError::Lagged(missed)) => {
-                        Payload::Warning(api::SandboxStreamWarning { message: format!("{missed} events were missed") })
-                    }
-                    Err(RecvError::Closed) => return,
-                },
-            },
-        };
-        let wanted = match &payload {
-            Payload::Log(_) => request.follow_logs,
-            _ => true,
-        };
-        let last = request.stop_on_terminal && terminal(&payload);
-        let event = api::SandboxStreamEvent { payload: Some(payload) };
-        if wanted && send.send(Ok(event)).await.is_err() || last {
-            return;
-        }
-    }
-}
-
-#[tonic::async_trait]
-impl workspace::workspace_server::Workspace for Service {
-    async fn sync_back(
-        &self,
-        request: Request<workspace::SyncBackRequest>,
-    ) -> Answer<workspace::SyncBackResponse> {
-        if !is_local(&request) {
-            return Err(Status::permission_denied("a workspace is brought back over the Unix socket only"));
-        }
-        let request = request.into_inner();
-        let record = self.find(&request.sandbox, None)?;
-        // Dropped with this call when its caller goes away, and then the sync takes back what it did; its own task
-        // holds the sandbox until that is over.
-        let cancel = CancelOnDrop::default();
-        let job = sync_back(self.0.staging.clone(), record, request.discard, cancel.0.clone());
-        let back = tokio::spawn(job).await.map_err(|error| Status::internal(error.to_string()))?;
-        Ok(Response::new(wire(back?)))
-    }
-}
-
-/// Ends the sandbox and brings its changes back. Once that was done, answers what was done.
-async fn sync_back(
-    staging: PathBuf,
-    record: Arc<Record>,
-    discard: bool,
-    cancel: Arc<std::sync::atomic::AtomicBool>,
-) -> Result<SyncedBack, Status> {
-    let mut done = record.ending.lock().await;
-    if let Some(done) = done.as_ref().filter(|done| done.applied || discard) {
-        return Ok(done.clone());
-    }
-    let sandbox = record.sandbox().ok_or_else(|| Status::failed_precondition("sandbox is not ready"))?;
-    record.enter(SandboxPhase::Stopping);
-    let remains = sandbox.end().await.map_err(|error| status_of(&error))?;
-    record.enter(SandboxPhase::Stopped);
-    let outcome = sandbox.sync(&staging, discard, cancel).await.map_err(|error| status_of(&error))?;
-    let earlier = done.take().unwrap_or_default();
-    let back = SyncedBack {
-        changed: outcome.changed,
-        dropped: outcome.dropped,
-        killed: if earlier.killed.is_empty() { remains.killed } else { earlier.killed },
-        limits_hit: remains.hits,
-        layers: sandbox.layers.clone(),
-        applied: outcome.applied,
-    };
-    *done = Some(back.clone());
-    Ok(back)
-}
-
-#[derive(Default)]
-struct CancelOnDrop(Arc<std::sync::atomic::AtomicBool>);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
-    }
-}
-
-fn wire(back: SyncedBack) -> workspace::SyncBackResponse {
-    use std::os::unix::ffi::OsStringExt;
-    let bytes = |path: PathBuf| path.into_os_string().into_vec();
-    let change = |change: crate::turn::Change| workspace::Change {
-        path: bytes(change.path),
-        kind: match change.kind {
-            ChangeKind::Written => workspace::ChangeKind::Written,
-            ChangeKind::Deleted => workspace::ChangeKind::Deleted,
-        }
-        .into(),
-    };
-    workspace::SyncBackResponse {
-        changes: back.changed.into_iter().map(change).collect(),
-        dropped: back
-            .dropped
-            .into_iter()
-            .map(|d| workspace::Dropped { path: bytes(d.path), reason: d.reason })
-            .collect(),
-        killed: back.killed.into_iter().map(|k| workspace::Killed { pid: k.pid, name: k.name }).collect(),
-        limits_hit: back.limits_hit,
-        layers: back.layers,
-        applied: back.applied,
-    }
 }

@@ -28,6 +28,8 @@ use crate::wire::openshell::v1::{self as api, exec_sandbox_event::Payload};
 const PIECE: usize = 32 * 1024;
 /// Events that a slow reader may be behind before the command waits.
 const BEHIND: usize = 16;
+/// How long a terminal may be silent after its command before it counts as read to its end.
+const LINGER: Duration = Duration::from_millis(200);
 /// What a command that ran out of time is reported as.
 const TIMED_OUT: i32 = 124;
 
@@ -51,8 +53,9 @@ pub(crate) async fn start(
     timeout: Option<Duration>,
     input: mpsc::Receiver<Input>,
 ) -> Result<Stream, GatewayError> {
+    let command_has_terminal = spec.terminal.is_some();
     let pipe = || io::pipe().map_err(GatewayError::io("make a pipe"));
-    let (command, stdin, outputs) = if spec.terminal.is_some() {
+    let (command, stdin, outputs) = if command_has_terminal {
         let mut command = sandbox.exec(spec, &[]).await?;
         let gone = || GatewayError::Died(" before it gave a terminal".to_owned());
         let master = command.terminal.take().ok_or_else(gone)?;
@@ -70,7 +73,9 @@ pub(crate) async fn start(
     let (stdout, stderr) = stdout.and_then(|out| Ok((out, stderr?))).map_err(watch)?;
     let feeder = stdin.map(|stdin| tokio::spawn(feed(stdin, input)));
     tokio::spawn(async move {
-        Pump { sandbox, command, events, stdout, stderr, timed_out: Arc::default() }.run(timeout).await;
+        Pump { sandbox, command, events, stdout, stderr, timed_out: Arc::default(), command_has_terminal }
+            .run(timeout)
+            .await;
         if let Some(feeder) = feeder {
             feeder.abort();
         }
@@ -118,6 +123,7 @@ struct Pump {
     stdout: Option<AsyncFd<File>>,
     stderr: Option<AsyncFd<File>>,
     timed_out: Arc<AtomicBool>,
+    command_has_terminal: bool,
 }
 
 impl Pump {
@@ -167,6 +173,14 @@ impl Pump {
 
     /// What a command that ended had written; not what its children may still write.
     async fn drain(&mut self, buffer: &mut [u8]) -> Option<()> {
+        if self.command_has_terminal {
+            // A terminal passes on what was written a moment later, and ends when its last user is gone.
+            while let Ok(Some(data)) = tokio::time::timeout(LINGER, read(self.stdout.as_ref(), buffer)).await
+            {
+                self.send(true, data).await?;
+            }
+            return Some(());
+        }
         for is_stdout in [true, false] {
             let taken = if is_stdout { self.stdout.take() } else { self.stderr.take() };
             let Some(output) = taken else { continue };

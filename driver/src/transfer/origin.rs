@@ -14,6 +14,7 @@ use std::{
 use nix::{
     sys::stat::FileStat,
     time::{ClockId, clock_gettime},
+    unistd::{AccessFlags, access},
 };
 
 /// A workspace on the host, held open, and the moment that a turn took it.
@@ -92,22 +93,20 @@ impl Origin {
         (stat.st_ctime, stat.st_ctime_nsec) > self.taken
     }
 
-    /// A directory for the sync's own files from which the workspace can be renamed into.
+    /// A directory for the sync's own files from which the workspace can be renamed into: in the state directory, beside
+    /// the workspace, or, where that is a mount of its own, in it.
     pub(crate) fn stage(&self, staging: &Path, name: &str) -> io::Result<PathBuf> {
         let ours = mount_of(self.dir())?;
         let beside = self.path.parent().map(Path::to_owned);
         for place in [Some(staging.to_owned()), beside].into_iter().flatten() {
-            let held = fs::OpenOptions::new()
-                .read(true)
-                .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
-                .open(&place)?;
-            if mount_of(held.as_fd())? == ours && held.metadata()?.dev() == self.dev()? {
+            let flags = libc::O_PATH | libc::O_DIRECTORY;
+            let held = fs::OpenOptions::new().read(true).custom_flags(flags).open(&place)?;
+            let writable = access(&place, AccessFlags::W_OK).is_ok();
+            if writable && mount_of(held.as_fd())? == ours && held.metadata()?.dev() == self.dev()? {
                 return Ok(place.join(format!(".crucible-sync-{name}")));
             }
         }
-        let why =
-            "neither the state directory nor the directory around the workspace is in the workspace's mount";
-        Err(io::Error::new(io::ErrorKind::CrossesDevices, why))
+        Ok(self.path.join(format!(".crucible-sync-{name}")))
     }
 
     fn dev(&self) -> io::Result<u64> {
