@@ -6,12 +6,18 @@ use std::{
         ffi::OsStrExt,
         fs::{MetadataExt, PermissionsExt, symlink},
     },
+    path::Path,
     process::Command,
+    sync::Arc,
 };
 
 use driver::{
     Client, TransportClass,
-    turn::{self, Exit},
+    turn::{self, Exit, TurnSpec},
+};
+use engine::{
+    sys::{env::Environment, keeper::Keeper},
+    world::{GitWorld, PackRunner, Place, Setup, Source, Spec, World as _},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -33,6 +39,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_host_change_meanwhile_fails_and_changes_nothing", conflict),
     ("a_host_change_of_the_last_file_leaves_the_first_alone", all_or_nothing),
     ("the_sandbox_sees_no_git_unless_it_is_given_one", repository),
+    ("the_engines_one_commit_is_all_of_git_and_nothing_of_it_comes_back", one_commit),
     ("git_npm_python_and_cargo_work_in_the_overlay", tools),
     ("renaming_a_directory_of_the_host_is_answered_as_in_any_overlay", directory_rename),
     ("the_owner_of_new_files_is_the_workspaces", owner),
@@ -47,6 +54,7 @@ pub(crate) fn copied(lab: &Lab) {
     for (name, test) in TESTS {
         if [
             "the_sandbox_sees_no_git_unless_it_is_given_one",
+            "the_engines_one_commit_is_all_of_git_and_nothing_of_it_comes_back",
             "renaming_a_directory_of_the_host_is_answered_as_in_any_overlay",
             "git_npm_python_and_cargo_work_in_the_overlay",
         ]
@@ -286,6 +294,95 @@ fn repository(lab: &Lab) {
     );
 }
 
+/// The repository that the engine makes for a turn, with the workspace its own user's and another one's.
+fn one_commit(lab: &Lab) {
+    let git_dir = lab.dir().join("engine/agent.git");
+    let (mut world, runner) = engine_world(lab);
+    for turn in 0..3 {
+        if turn == 2 {
+            if !nix::unistd::geteuid().is_root() {
+                return;
+            }
+            give_away(&lab.space());
+        }
+        let shown = lab.block_on(world.workspace().agent_repository()).unwrap();
+        let before = listing(&git_dir);
+        let script = format!(
+            "set -e; git log --oneline | wc -l; git status --short; git fsck --no-dangling 2>&1; git diff HEAD; echo {turn} > new; \
+             git add new; git -c user.name=a -c user.email=a commit -qm mine; git log --oneline | wc -l; \
+             echo evil > .git/config; mkdir .git/hooks; rm -rf .git/objects .git/index; ! rmdir .git 2>/dev/null"
+        );
+        let spec = TurnSpec { repository: Some(shown), ..lab.spec(&script) };
+        let seen = lab.run(spec).unwrap();
+        assert_eq!((seen.out.as_str(), seen.end.exit), ("1\n2\n", Exit::Code(0)), "{turn}: {}", seen.err);
+        assert_eq!((seen.changed(), seen.dropped()), (vec!["Written new".to_owned()], vec![]), "{turn}");
+        assert_eq!(listing(&git_dir), before, "{turn}");
+        assert_eq!(lab.read(".git/HEAD"), "ref: refs/heads/crucible/r1\n");
+        lab.block_on(world.snapshot()).unwrap();
+    }
+    drop(runner);
+}
+
+fn engine_world(lab: &Lab) -> (GitWorld, PackRunner) {
+    let mut env = Environment::empty();
+    env.set("PATH", "/usr/local/bin:/usr/bin:/bin");
+    let upstream = lab.dir().join("upstream");
+    std::fs::create_dir_all(upstream.join("d")).unwrap();
+    std::fs::write(upstream.join("d/f"), "f").unwrap();
+    let place = Place {
+        state_dir: lab.dir().join("engine"),
+        workspace: lab.space(),
+        own: Vec::new(),
+        env: env.clone(),
+    };
+    let spec = Spec {
+        run: "r1".to_owned(),
+        place,
+        manifest_dir: lab.dir().to_owned(),
+        source: Source::Local(upstream),
+        reference: None,
+        history: false,
+        injects: Vec::new(),
+        user_env: env.clone(),
+    };
+    std::fs::create_dir(&spec.place.state_dir).unwrap();
+    lab.block_on(async {
+        let exe = Path::new(env!("CARGO_BIN_EXE_crucible-under-test"));
+        let keeper = Arc::new(Keeper::start_with(exe).await.unwrap());
+        let runner = PackRunner { keeper, env, timeout: None, cancel: CancellationToken::new() };
+        let workspace = Setup::new(&spec, &runner).run().await.unwrap();
+        (GitWorld::new(workspace), runner)
+    })
+}
+
+/// Makes the workspace's files another user's.
+fn give_away(dir: &Path) {
+    std::os::unix::fs::lchown(dir, Some(4321), Some(4321)).unwrap();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.symlink_metadata().unwrap().is_dir() {
+            give_away(&path);
+        } else {
+            std::os::unix::fs::lchown(&path, Some(4321), Some(4321)).unwrap();
+        }
+    }
+}
+
+/// Every path below a directory with its time of change.
+fn listing(dir: &Path) -> Vec<String> {
+    let mut lines = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let meta = path.symlink_metadata().unwrap();
+        lines.push(format!("{} {} {}", path.display(), meta.ctime(), meta.ctime_nsec()));
+        if meta.is_dir() {
+            lines.extend(listing(&path));
+        }
+    }
+    lines.sort();
+    lines
+}
+
 /// What builds and moves most. Of these only `git mv` of a whole directory of the host fails, for it does not fall back
 /// to copying.
 fn tools(lab: &Lab) {
@@ -300,7 +397,7 @@ fn tools(lab: &Lab) {
         (lab.read("last/b/c.txt").as_str(), lab.read("a.txt").as_str(), lab.exists("src")),
         ("c", "a", false)
     );
-    if std::path::Path::new("/usr/bin/npm").exists() {
+    if Path::new("/usr/bin/npm").exists() {
         lab.write(
             "package.json",
             "{\"name\":\"x\",\"version\":\"1.0.0\",\"dependencies\":{\"dep\":\"file:./dep\"}}",

@@ -1,6 +1,7 @@
 //! The world on real git: what an agent may do to a workspace, and what the engine makes of it (contract §5).
 #![expect(clippy::unwrap_used, reason = "a fixture that cannot be made is a failed test")]
 
+mod agent;
 mod commands;
 mod hostile;
 mod inplace;

@@ -303,6 +303,8 @@ fn workspace(
         None => None,
         Some(path) => {
             let real = fs::canonicalize(path).map_err(|error| refuse(&format!("its repository: {error}")))?;
+            // It is the engine's, whoever owns the workspace.
+            let owner = self::owner(&real)?;
             Some(source(host, real, owner, false, prepared))
         }
     };

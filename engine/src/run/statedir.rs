@@ -14,8 +14,16 @@ use crate::sys::fs::{FsError, PrivateFile, create_private_dir, private_file};
 use crate::sys::lock::{DirLock, LockError};
 
 /// What belongs to one run and is put away with it. The lock and the workspace's ownership stay.
-const OF_ONE_RUN: [&str; 8] =
-    ["session.jsonl", "report.json", "control.json", "git", "agent.git", "frozen", "setup.json", "guard.json"];
+const OF_ONE_RUN: [&str; 8] = [
+    "session.jsonl",
+    "report.json",
+    "control.json",
+    "git",
+    "agent.git",
+    "frozen",
+    "setup.json",
+    "guard.json",
+];
 
 /// Why a state directory cannot be used.
 #[derive(Debug, thiserror::Error)]

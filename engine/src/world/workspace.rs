@@ -183,8 +183,8 @@ impl Workspace {
     /// upstream's tags, remote branches and `origin` are there too. A repository that `setup_cmd` left, or that is
     /// worked on in place, is shown as one commit all the same: the engine's own has no more of its history.
     ///
-    /// The directory is the same between turns and may be written to while no sandbox shows it, so it must be shown
-    /// in a way that writes nothing back. Without a change of the best nothing is done.
+    /// The directory is the same between turns, and nothing is done when the best is the same. Nothing may be written
+    /// to it but by this, and no sandbox may show it meanwhile.
     ///
     /// # Errors
     /// [`WorldError`] when git fails; the next call then makes the whole repository anew.
