@@ -119,16 +119,6 @@ pub struct AgentPlan {
     pub method: String,
     /// What is to be reached.
     pub goal: String,
-    /// TMP
-    pub sandbox: Option<SandboxPlan>,
-}
-/// TMP
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SandboxPlan {
-    /// TMP
-    pub read_only_paths: Vec<PathBuf>,
-    /// TMP
-    pub limits: driver::Limits,
 }
 
 /// What a turn's sandbox shows of the host and may use. It reaches nothing.
@@ -346,7 +336,6 @@ fn agent(agent: Agent, method: Option<String>, goal: String) -> AgentPlan {
         idle_timeout: agent.idle_timeout,
         method: method.unwrap_or_else(|| DEFAULT_METHOD.to_owned()),
         goal,
-        sandbox: None,
     }
 }
 

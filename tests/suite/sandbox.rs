@@ -30,7 +30,8 @@ fn what_the_agent_changes_comes_back_and_is_measured() {
     ran.ended("finished", 0);
     assert_eq!(ran.decisions(), ["baseline", "keep", "keep", "keep"]);
     assert_eq!(pack.read("workspace/counter.txt"), "3\n");
-    let layers = ran.events("note").any(|line| line["msg"].as_str().unwrap().starts_with("layers of the sandbox:"));
+    let layers =
+        ran.events("note").any(|line| line["msg"].as_str().unwrap().starts_with("layers of the sandbox:"));
     assert!(layers, "the layers in force are logged");
 }
 
@@ -40,9 +41,13 @@ fn the_prompt_goes_in_whole_and_output_comes_out_as_events() {
     pack.write("goal.txt", &"x".repeat(4_000_000));
     let ran = pack.run(&["--iterations", "1", "--goal-file", "goal.txt"]);
     assert!(in_candidate(&pack, &ran, 1, "prompt.txt").len() > 4_000_000);
-    let said: Vec<&Value> = ran.events("agent").map(|line| &line["event"]).filter(|event| event["type"] == "raw").collect();
+    let said: Vec<&Value> =
+        ran.events("agent").map(|line| &line["event"]).filter(|event| event["type"] == "raw").collect();
     assert!(said.iter().any(|event| event["stream"] == "stdout" && event["text"] == "said\n"), "{said:?}");
-    assert!(said.iter().any(|event| event["stream"] == "stderr" && event["text"] == "complained\n"), "{said:?}");
+    assert!(
+        said.iter().any(|event| event["stream"] == "stderr" && event["text"] == "complained\n"),
+        "{said:?}"
+    );
 }
 
 #[test]
@@ -93,7 +98,9 @@ fn the_agent_sees_a_repository_of_one_commit_and_its_own_does_not_come_back() {
 
 #[test]
 fn special_files_and_links_that_lead_out_stay_behind_and_are_named() {
-    let agent = format!("{RAISE}; mkfifo pipe; ln -s /etc/passwd out; ln -s counter.txt in; mkdir -p sub/.git; echo x > sub/.git/config");
+    let agent = format!(
+        "{RAISE}; mkfifo pipe; ln -s /etc/passwd out; ln -s counter.txt in; mkdir -p sub/.git; echo x > sub/.git/config"
+    );
     let pack = sandboxed(&agent, COUNT, "");
     let ran = pack.run(&["--iterations", "1"]);
     assert_eq!(ran.decisions(), ["baseline", "keep"]);
@@ -101,7 +108,9 @@ fn special_files_and_links_that_lead_out_stay_behind_and_are_named() {
     for name in ["pipe", "out", "sub/.git"] {
         assert!(dropped.contains(name), "{name}: {dropped}");
     }
-    assert!(!pack.exists("workspace/pipe") && !pack.exists("workspace/out") && !pack.exists("workspace/sub/.git"));
+    assert!(
+        !pack.exists("workspace/pipe") && !pack.exists("workspace/out") && !pack.exists("workspace/sub/.git")
+    );
     assert_eq!(pack.read("workspace/in"), "1\n");
 }
 
@@ -113,7 +122,10 @@ fn exit_codes_signals_and_limits_are_told_apart() {
         ("trap '' TERM; sleep 1000", "the agent ran into its time limit"),
     ] {
         let pack = sandboxed(&format!("echo 9 > counter.txt; {agent}"), COUNT, "");
-        pack.write("crucible.toml", &pack.read("crucible.toml").replace("[judge]", "timeout = \"2s\"\n[judge]"));
+        pack.write(
+            "crucible.toml",
+            &pack.read("crucible.toml").replace("[judge]", "timeout = \"2s\"\n[judge]"),
+        );
         let ran = pack.run(&["--iterations", "1"]);
         ran.ended("finished", 0);
         assert_eq!(ran.rows()[1]["note"], expect);
@@ -124,7 +136,9 @@ fn exit_codes_signals_and_limits_are_told_apart() {
 
 #[test]
 fn a_daemon_that_the_agent_leaves_is_dead_and_named_before_the_measurement() {
-    let agent = format!("{RAISE}; (setsid sh -c 'while :; do echo x >> growing.txt; sleep 0.01; done' >/dev/null 2>&1 &)");
+    let agent = format!(
+        "{RAISE}; (setsid sh -c 'while :; do echo x >> growing.txt; sleep 0.01; done' >/dev/null 2>&1 &)"
+    );
     let pack = sandboxed(&agent, COUNT, "");
     let ran = pack.run(&["--iterations", "1"]);
     assert_eq!(ran.decisions(), ["baseline", "keep"]);
@@ -197,7 +211,10 @@ fn check_prints_the_layers_and_runs_no_turn() {
     let ran = pack.run(&["check"]);
     assert_eq!(ran.code(), 0, "{}{}", ran.stdout(), ran.stderr());
     for layer in ["network", "seccomp", "Landlock"] {
-        let found = ran.stdout().lines().any(|line| line.starts_with("layer") && line.to_lowercase().contains(&layer.to_lowercase()));
+        let found = ran
+            .stdout()
+            .lines()
+            .any(|line| line.starts_with("layer") && line.to_lowercase().contains(&layer.to_lowercase()));
         assert!(found, "{layer}: {}", ran.stdout());
     }
 }

@@ -10,6 +10,6 @@ pub mod turn;
 
 pub use marker::{Escalation, Markers};
 pub use prompt::{Template, Values};
-pub use status::{Brief, Recent};
 pub use sandbox::SandboxTurn;
+pub use status::{Brief, Recent};
 pub use turn::{CommandTurn, TurnError, Turned};

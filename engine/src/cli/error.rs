@@ -68,7 +68,9 @@ impl CliError {
         match self {
             CliError::Absent(_) | CliError::Unknown { .. } => Exit::Usage,
             CliError::Pack(_) | CliError::Plan(_) => Exit::Manifest,
-            CliError::Run(RunError::State(_)) | CliError::Gateway(driver::GatewayError::Busy(_)) => Exit::State,
+            CliError::Run(RunError::State(_)) | CliError::Gateway(driver::GatewayError::Busy(_)) => {
+                Exit::State
+            }
             CliError::Run(RunError::Sandbox(_)) | CliError::Gateway(_) => Exit::Sandbox,
             CliError::Run(RunError::Setup(_)) | CliError::Scratch(_) => Exit::Setup,
             CliError::Token(_) => Exit::Usage,

@@ -52,7 +52,11 @@ const TABLE: [(Exit, u8, &str); 13] = [
     (Exit::State, 5, "The state directory is used by a running engine, or holds a run that did not end."),
     (Exit::Baseline, 6, "The pristine workspace cannot be scored. The judge's output is shown."),
     (Exit::Check, 7, "`check` found what would make a run fail."),
-    (Exit::Sandbox, 8, "A layer that the sandbox must have cannot be had here. The message names it and the remedy."),
+    (
+        Exit::Sandbox,
+        8,
+        "A layer that the sandbox must have cannot be had here. The message names it and the remedy.",
+    ),
     (Exit::Budget, 10, "A run ended because a ceiling refused further work."),
     (Exit::Stopped, 11, "A run was ended by its operator."),
     (Exit::Escalated, 12, "A run ended because the agent gave up and said why."),

@@ -26,8 +26,8 @@ pub fn serve(args: &ServeArgs) -> Result<Exit, CliError> {
     };
     runtime()?.block_on(async {
         let stop = CancellationToken::new();
-        let mut interrupts = Interrupts::listen()
-            .map_err(|source| CliError::Io { doing: "listen to signals", source })?;
+        let mut interrupts =
+            Interrupts::listen().map_err(|source| CliError::Io { doing: "listen to signals", source })?;
         let serving = driver::gateway::serve(config, stop.clone(), tell);
         tokio::pin!(serving);
         loop {

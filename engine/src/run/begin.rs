@@ -301,7 +301,8 @@ fn tools(
 /// # Errors
 /// When a required layer is missing, with the remedy (note N15).
 pub fn gateway(state_dir: &Path) -> Result<driver::Gateway, RunError> {
-    driver::Gateway::embedded(driver::GatewayConfig { state_dir: state_dir.to_owned() }).map_err(RunError::Sandbox)
+    driver::Gateway::embedded(driver::GatewayConfig { state_dir: state_dir.to_owned() })
+        .map_err(RunError::Sandbox)
 }
 
 /// How the agent of a plan is run: in a sandbox where there is a gateway for it, else on this host.

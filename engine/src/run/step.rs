@@ -175,7 +175,8 @@ impl Fold {
 
     /// What carries the turn failed: the iteration is settled without a measurement, as no fault of the agent's.
     fn died_of(&mut self, class: String, task: TaskId, secs: f64, why: String) {
-        let how = Settling { transport: Some(class), ..Settling::new(TaskStatus::Transport, why.clone(), secs) };
+        let how =
+            Settling { transport: Some(class), ..Settling::new(TaskStatus::Transport, why.clone(), secs) };
         self.settle(task, how, Durability::Buffered);
         if let Some(current) = &mut self.state.current {
             current.row.decision = Decision::InfraDead;
@@ -242,7 +243,11 @@ impl Fold {
             current.settled.settle(id, status);
             if task.op != Op::Decide {
                 let disposition = status.token().to_owned();
-                current.row.evidence.push(Evidence { task: task.name.clone(), disposition, note: note.clone() });
+                current.row.evidence.push(Evidence {
+                    task: task.name.clone(),
+                    disposition,
+                    note: note.clone(),
+                });
             }
         }
         let line = SessionEvent::TaskResult {
