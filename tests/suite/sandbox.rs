@@ -52,7 +52,7 @@ fn the_prompt_goes_in_whole_and_output_comes_out_as_events() {
 
 #[test]
 fn nothing_of_the_host_is_seen() {
-    let agent = "{ cat \"$MANIFEST\"; ls \"$STATE\"; ls /root /home /run; env | grep CANARY; cat /proc/1/environ | grep -a CANARY; } > seen.txt 2>/dev/null; ls -d /sandbox/* > where.txt";
+    let agent = "{ cat \"$MANIFEST\"; ls \"$STATE\"; ls -A /root /home /run | grep -v ':$' | grep .; env | grep CANARY; cat /proc/1/environ | grep -a CANARY; } > seen.txt 2>/dev/null; ls -d /sandbox/* > where.txt";
     let pack = sandboxed(agent, COUNT, "[agent.env]\nMANIFEST = \"M\"\nSTATE = \"S\"\n");
     let here = std::fs::canonicalize(pack.path(".")).unwrap();
     let manifest = pack.read("crucible.toml");
@@ -91,7 +91,7 @@ fn the_agent_sees_a_repository_of_one_commit_and_its_own_does_not_come_back() {
         assert_eq!(in_candidate(&pack, &ran, iter, "log.txt").lines().count(), 1);
         assert_eq!(in_candidate(&pack, &ran, iter, "refs.txt").lines().count(), 1);
     }
-    assert_eq!(in_candidate(&pack, &ran, 1, "status.txt"), "?? log.txt\n");
+    assert_eq!(in_candidate(&pack, &ran, 1, "status.txt"), "?? log.txt\n?? status.txt\n");
     assert!(!pack.git(&["config", "--list", "--local"]).contains("hookspath"));
     assert!(!pack.git(&["log", "--format=%s"]).contains("mine"));
 }
