@@ -39,8 +39,13 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_host_change_meanwhile_fails_and_changes_nothing", conflict),
     ("a_host_change_of_the_last_file_leaves_the_first_alone", all_or_nothing),
     ("the_sandbox_sees_no_git_unless_it_is_given_one", repository),
+<<<<<<< HEAD
     ("the_engines_one_commit_is_all_of_git_and_nothing_of_it_comes_back", one_commit),
     ("git_npm_python_and_cargo_work_in_the_overlay", tools),
+=======
+    ("git_npm_and_python_work_in_the_overlay", tools),
+    ("cargo_builds_in_the_overlay_twice", cargo),
+>>>>>>> 7cc127a39d6b51127fd39993e50a69111191c497
     ("renaming_a_directory_of_the_host_is_answered_as_in_any_overlay", directory_rename),
     ("the_owner_of_new_files_is_the_workspaces", owner),
     ("deep_nesting_stays_behind", deep),
@@ -56,7 +61,8 @@ pub(crate) fn copied(lab: &Lab) {
             "the_sandbox_sees_no_git_unless_it_is_given_one",
             "the_engines_one_commit_is_all_of_git_and_nothing_of_it_comes_back",
             "renaming_a_directory_of_the_host_is_answered_as_in_any_overlay",
-            "git_npm_python_and_cargo_work_in_the_overlay",
+            "git_npm_and_python_work_in_the_overlay",
+            "cargo_builds_in_the_overlay_twice",
         ]
         .contains(name)
         {
@@ -474,4 +480,29 @@ fn on_an_overlay(lab: &Lab) {
     assert_eq!((text.unwrap().as_str(), seen.out.as_str()), ("old\nnew\n", "1000\n"), "{seen:?}");
     assert_eq!(seen.changed(), ["Written d", "Written d/g", "Written f"]);
     assert!(seen.end.layers.iter().any(|layer| layer.contains("takes no id map")), "{:?}", seen.end.layers);
+}
+
+/// With the host's toolchain joined to the view: a build, and another on top of what the first brought back.
+fn cargo(lab: &Lab) {
+    let asked = Command::new("rustc").args(["--print", "sysroot"]).output();
+    let sysroot = asked.map(|output| output.stdout).unwrap_or_default();
+    let sysroot = std::path::PathBuf::from(String::from_utf8(sysroot).unwrap().trim());
+    if !sysroot.join("bin/cargo").exists() {
+        println!("skipped: this user has no toolchain");
+        return;
+    }
+    lab.write("Cargo.toml", "[package]\nname = \"x\"\nversion = \"0.1.0\"\nedition = \"2021\"\n");
+    lab.write("src/main.rs", "fn main() { println!(\"one\"); }");
+    let build = || {
+        let mut spec = lab.spec("cargo build --offline -q && target/debug/x");
+        spec.env.insert("PATH".to_owned(), format!("{}/bin:/usr/bin:/bin", sysroot.display()));
+        spec.read_only_paths.push(sysroot.clone());
+        lab.run(spec).unwrap()
+    };
+    let first = build();
+    assert_eq!(first.out, "one\n", "{}", first.err);
+    lab.write("src/main.rs", "fn main() { println!(\"two\"); }");
+    let second = build();
+    assert_eq!(second.out, "two\n", "{}", second.err);
+    assert!(first.end.dropped.is_empty() && second.end.dropped.is_empty(), "{first:?} {second:?}");
 }
