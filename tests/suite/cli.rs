@@ -140,6 +140,53 @@ fn check_tells_a_script_in_json() {
 }
 
 #[test]
+fn check_tells_a_script_of_a_wrong_manifest_in_json_too() {
+    let pack = Pack::counter();
+    pack.write("crucible.toml", "[repo]\n");
+    let ran = pack.run(&["check", "--json"]);
+    assert_eq!(ran.code(), 3);
+    let findings: serde_json::Value = serde_json::from_str(&ran.stdout()).unwrap();
+    assert!(findings["errors"][0].as_str().unwrap().contains("crucible.toml:1:1"), "{findings}");
+}
+
+#[test]
+fn check_finds_what_stands_in_the_runs_way() {
+    let pack = Pack::counter();
+    pack.write("workspace/mine.txt", "my work");
+    pack.write("state/session.jsonl", "{\"v\":1,\"kind\":\"finished\"}\n");
+    let ran = pack.run(&["check", "--no-run"]);
+    assert_eq!(ran.code(), 7);
+    for part in ["workspace is not empty", "did not end"] {
+        assert!(ran.stdout().contains(part), "{part}: {}", ran.stdout());
+    }
+}
+
+#[test]
+fn an_interrupted_check_takes_its_scratch_away() {
+    use nix::sys::signal::{Signal, kill};
+    let pack = Pack::new(RAISE, "touch \"$BEGUN\"; sleep 1000\n", "");
+    let scratch = pack.path("tmp");
+    std::fs::create_dir(&scratch).unwrap();
+    let mut command = pack.command(&["check"]);
+    let mut child = command.env("BEGUN", pack.path("begun")).env("TMPDIR", &scratch).spawn().unwrap();
+    while !pack.exists("begun") {
+        assert!(child.try_wait().unwrap().is_none());
+        std::thread::yield_now();
+    }
+    kill(nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGINT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(11));
+    assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0);
+}
+
+#[test]
+fn an_agent_that_fails_says_why_in_its_row() {
+    let ran = Pack::new("no-such-agent --prompt", COUNT, "").run(&["--iterations", "1"]);
+    let note = ran.rows()[1]["note"].as_str().unwrap().to_owned();
+    assert!(note.contains("exit code 127") && note.contains("not found"), "{note}");
+    assert!(ran.stdout().contains("none of the 1 candidates could be scored"), "{}", ran.stdout());
+}
+
+#[test]
 fn check_measures_a_pack_with_a_setup_command_in_a_copy() {
     let pack = Pack::counter();
     let manifest = pack

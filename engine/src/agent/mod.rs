@@ -9,6 +9,7 @@ pub mod status;
 pub mod turn;
 
 pub use marker::{Escalation, Markers};
+pub use output::with_last_line;
 pub use prompt::{Template, Values};
 pub use sandbox::SandboxTurn;
 pub use status::{Brief, Recent};

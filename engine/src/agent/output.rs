@@ -14,6 +14,27 @@ pub struct OutputTeller {
     err: Vec<u8>,
     logged: usize,
     dropped: u64,
+    /// The end of both streams, however much was logged.
+    end: Vec<u8>,
+}
+
+/// How much of the end of an output is looked at for its last line, in bytes.
+const END_MAX: usize = 1024;
+/// The longest last line that is told, in characters.
+const LINE_MAX: usize = 200;
+
+/// A failure and the last line that a command printed, which most often says why. A line that starts with a brace is a
+/// reading or a record, not a reason.
+#[must_use]
+pub fn with_last_line(failure: &str, shown: &[u8]) -> String {
+    let text = String::from_utf8_lossy(shown);
+    match text.lines().rev().map(str::trim).find(|line| !line.is_empty()) {
+        Some(line) if !line.starts_with('{') => {
+            let cut = if line.chars().count() > LINE_MAX { "…" } else { "" };
+            format!("{failure} ({}{cut})", line.chars().take(LINE_MAX).collect::<String>())
+        }
+        _ => failure.to_owned(),
+    }
 }
 
 const EVENT_MAX: usize = 8 * 1024;
@@ -21,6 +42,9 @@ const EVENT_MAX: usize = 8 * 1024;
 impl OutputTeller {
     /// Takes the next bytes of a stream and tells the whole lines among them.
     pub fn push(&mut self, stream: Stream, bytes: &[u8], tell: &mut dyn FnMut(AgentEvent)) {
+        let last = bytes.get(bytes.len().saturating_sub(END_MAX)..).unwrap_or_default();
+        self.end.extend_from_slice(last);
+        self.end.drain(..self.end.len().saturating_sub(END_MAX));
         let room = LOGGED_MAX.saturating_sub(self.logged);
         let (kept, cut) = bytes.split_at(bytes.len().min(room));
         self.logged = self.logged.saturating_add(kept.len());
@@ -37,6 +61,12 @@ impl OutputTeller {
             let told = std::mem::replace(pending, rest);
             tell(raw(stream, &told));
         }
+    }
+
+    /// A failure of the turn, with the last line of its output.
+    #[must_use]
+    pub fn explain(&self, failure: &str) -> String {
+        with_last_line(failure, &self.end)
     }
 
     /// Tells what is left of both streams, and how much was not told.

@@ -67,7 +67,8 @@ impl SandboxTurn {
         match result {
             Ok(end) => {
                 tell(AgentEvent::Exit { code: code(end.exit) });
-                turned(end)
+                let turned = turned(end);
+                Turned { failure: turned.failure.map(|how| teller.explain(&how)), ..turned }
             }
             Err(TurnError::Cancelled) => Turned::failed("was ended on request".to_owned()),
             Err(error) => Turned {

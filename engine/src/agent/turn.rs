@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::output::OutputTeller;
 use crate::log::AgentEvent;
 use crate::sys::env::Environment;
-use crate::sys::keeper::{Finished, Keeper, KeeperError, PackCommand, Stdin};
+use crate::sys::keeper::{Keeper, KeeperError, PackCommand, Stdin};
 
 /// One turn of the `command` backend.
 #[derive(Debug, Clone)]
@@ -66,14 +66,14 @@ impl CommandTurn {
     /// Returns when nothing of what the agent started is left.
     ///
     /// # Errors
-    /// [`TurnError`]; a command that failed is a result, not an error.
+    /// [`TurnError`]; an agent that failed is a result, not an error.
     pub async fn run(
         self,
         keeper: &Keeper,
         prompt: &str,
         cancel: &CancellationToken,
         tell: &mut dyn FnMut(AgentEvent),
-    ) -> Result<Finished, TurnError> {
+    ) -> Result<Turned, TurnError> {
         let stdin = Stdin::File(prompt_file(prompt).map_err(TurnError::Prompt)?);
         let CommandTurn { agent_cmd, cwd, env, timeout, idle_timeout } = self;
         let command = PackCommand { shell: agent_cmd, cwd, env, stdin, timeout, idle_timeout };
@@ -83,7 +83,11 @@ impl CommandTurn {
         teller.finish(tell);
         let finished = finished?;
         tell(AgentEvent::Exit { code: finished.exit.code() });
-        Ok(finished)
+        Ok(Turned {
+            failure: finished.failure().map(|how| teller.explain(&how)),
+            killed: finished.killed_names(),
+            ..Turned::default()
+        })
     }
 }
 

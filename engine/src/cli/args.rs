@@ -86,7 +86,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub manifest: ManifestArg,
     /// How many iterations may run after the baseline [default: 20]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub iterations: Option<u32>,
     /// The wall-clock ceiling, such as 90s, 10m or 1h30m
     #[arg(long, value_name = "DURATION", value_parser = duration)]

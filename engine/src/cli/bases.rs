@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use tokio::runtime::Runtime;
 
-use crate::manifest::{Manifest, RelPath, WorkspaceDir};
+use crate::manifest::{MAX_BYTES, Manifest, RelPath, WorkspaceDir};
 use crate::pack::{Base, BaseFile, Bases};
 use crate::sys::env::Environment;
+use crate::sys::fs::read_bounded;
 use crate::world::{Facts, PristineBase};
 
 /// Finds base commits through git.
@@ -47,8 +48,10 @@ impl GitBases<'_> {
 
     /// Whether the manifest says so now. One with mistakes says nothing; they are told when it is parsed for good.
     fn is_in_place(&self) -> bool {
-        let text = std::fs::read_to_string(self.manifest).unwrap_or_default();
-        Manifest::parse("", &text).is_ok_and(|manifest| manifest.workspace.dir == WorkspaceDir::InPlace)
+        let most = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX);
+        let bytes = read_bounded(self.manifest, most).unwrap_or_default();
+        Manifest::parse_bytes("", &bytes)
+            .is_ok_and(|manifest| manifest.workspace.dir == WorkspaceDir::InPlace)
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::args::CheckArgs;
-use super::error::{CliError, absolute};
+use super::error::{CliError, absolute, render};
 use super::exit::Exit;
 use super::judged::editable;
 use super::run::{load, print, runtime};
@@ -21,6 +21,7 @@ use crate::run::tail::{self, LogEnd};
 use crate::sys::env::Environment;
 use crate::sys::fs::{RelPath, Root, copy_tree, create_private_dir};
 use crate::sys::keeper::Keeper;
+use crate::sys::signal::Interrupts;
 use crate::world::{CLAIM_FILE, PackRunner, Recorded, Setup};
 
 /// What `check` found, for a script.
@@ -41,6 +42,17 @@ struct Findings {
 /// # Errors
 /// Mistakes of the manifest, and what kept the check itself from being made. What it found is an exit code.
 pub fn check(args: &CheckArgs) -> Result<Exit, CliError> {
+    match look(args) {
+        // A script reads its findings where it reads all others.
+        Err(error) if args.json => {
+            tell(args, &Findings { errors: vec![render(&error)], ..Findings::default() })?;
+            Ok(error.exit())
+        }
+        done => done,
+    }
+}
+
+fn look(args: &CheckArgs) -> Result<Exit, CliError> {
     let env = Environment::of_this_process();
     let runtime = runtime()?;
     let manifest = absolute(&args.manifest.manifest)?;
@@ -58,7 +70,7 @@ pub fn check(args: &CheckArgs) -> Result<Exit, CliError> {
             warn_of_editable(&plan, path, &mut findings);
         }
     } else {
-        runtime.block_on(measure_once(&plan, &env, &mut findings))?;
+        runtime.block_on(unless_interrupted(measure_once(&plan, &env, &mut findings)))?;
     }
     tell(args, &findings)?;
     Ok(if findings.errors.is_empty() { Exit::Ok } else { Exit::Check })
@@ -136,6 +148,16 @@ fn warn_of_editable(plan: &RunPlan, tree: &Path, findings: &mut Findings) {
             "the agent can edit {}, which measure_cmd names: put it beside the manifest and add it to [workspace].inject",
             path.display()
         ));
+    }
+}
+
+/// Gives up at the first signal: what is dropped then ends its commands and takes its scratch directory away.
+async fn unless_interrupted(work: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
+    let mut interrupts =
+        Interrupts::listen().map_err(|source| CliError::Io { doing: "listen to signals", source })?;
+    tokio::select! {
+        done = work => done,
+        _ = interrupts.next() => Err(CliError::Interrupted),
     }
 }
 

@@ -51,6 +51,9 @@ pub enum CliError {
     /// Pack commands cannot be run here.
     #[error("run the pack's commands")]
     Keeper(#[from] KeeperError),
+    /// An operator ended a command that is no run.
+    #[error("go on: a signal ended it")]
+    Interrupted,
     /// The process's own surroundings.
     #[error("{doing}")]
     Io {
@@ -67,10 +70,14 @@ impl CliError {
     pub fn exit(&self) -> Exit {
         match self {
             CliError::Absent(_) | CliError::Unknown { .. } => Exit::Usage,
-            CliError::Pack(_) | CliError::Plan(_) => Exit::Manifest,
-            CliError::Run(RunError::State(_)) | CliError::Gateway(driver::GatewayError::Busy(_)) => {
-                Exit::State
-            }
+            CliError::Pack(_) => Exit::Manifest,
+            CliError::Plan(PlanError::InjectInState(_) | PlanError::Shown { .. }) => Exit::Manifest,
+            CliError::Plan(_) => Exit::Usage,
+            CliError::Interrupted => Exit::Stopped,
+            CliError::Run(RunError::State(
+                StateError::Unfinished { .. } | StateError::Lock(LockError::Held { .. }),
+            ))
+            | CliError::Gateway(driver::GatewayError::Busy(_)) => Exit::State,
             CliError::Run(RunError::Sandbox(_)) | CliError::Gateway(_) => Exit::Sandbox,
             CliError::Run(RunError::Setup(_)) | CliError::Scratch(_) => Exit::Setup,
             CliError::Token(_) => Exit::Usage,

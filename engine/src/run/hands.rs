@@ -12,10 +12,11 @@ use super::effect::Job;
 use super::event::{Candidate, EventKind, TaskEnd, TaskReport};
 use super::graph::TaskId;
 use crate::agent::status::status;
-use crate::agent::{Brief, CommandTurn, Markers, SandboxTurn, Template, TurnError, Turned, Values};
+use crate::agent::{
+    Brief, CommandTurn, Markers, SandboxTurn, Template, TurnError, Turned, Values, with_last_line,
+};
 use crate::judge::{Fault, Known, Measure, Reading};
 use crate::log::{AgentEvent, SessionEvent};
-use crate::report::escape::plain_cut;
 use crate::sys::chain;
 use crate::sys::clock::Clock;
 use crate::sys::env::Environment;
@@ -170,11 +171,7 @@ impl<W: World> Hands<W> {
         };
         match self.tools.turn.clone() {
             Turn::Host(turn) => match turn.run(&self.tools.keeper, prompt, cancel, &mut say).await {
-                Ok(finished) => Ok(Turned {
-                    failure: finished.failure(),
-                    killed: finished.killed_names(),
-                    ..Turned::default()
-                }),
+                Ok(turned) => Ok(turned),
                 Err(TurnError::Keeper(error)) => Ok(Turned::failed(survivable(&error)?)),
                 Err(error) => Ok(Turned::failed(format!("failed to {}", chain(&error)))),
             },
@@ -222,9 +219,7 @@ impl<W: World> Hands<W> {
         let failure = match self.tools.keeper.run(command, cancel, &mut sink).await {
             Ok(finished) => {
                 aside.ended(&finished);
-                finished
-                    .failure()
-                    .map(|how| with_last_line(&format!("apply_cmd {how}"), &String::from_utf8_lossy(&shown)))
+                finished.failure().map(|how| with_last_line(&format!("apply_cmd {how}"), &shown))
             }
             Err(error) => Some(survivable(&error)?),
         };
@@ -249,7 +244,7 @@ impl<W: World> Hands<W> {
                         let msg = format!("the end of the judge's output:\n{}", measured.shown);
                         let _ = self.tools.tell.send(SessionEvent::Note { msg });
                     }
-                    reading.fault = Some(with_last_line(&fault, &measured.shown));
+                    reading.fault = Some(with_last_line(&fault, measured.shown.as_bytes()));
                 }
                 if !reading.valid {
                     shown = measured.shown;
@@ -287,14 +282,6 @@ fn survivable(error: &KeeperError) -> Result<String, Broken> {
         KeeperError::Launch { .. } | KeeperError::NotEnded { .. } => {
             Err(Broken(format!("failed to {}", chain(error))))
         }
-    }
-}
-
-/// A failure and the last line a command printed, which most often says why.
-fn with_last_line(failure: &str, shown: &str) -> String {
-    match shown.lines().rev().find(|line| !line.trim().is_empty()) {
-        Some(line) if !line.starts_with('{') => format!("{failure} ({})", plain_cut(line.trim(), 200)),
-        _ => failure.to_owned(),
     }
 }
 
