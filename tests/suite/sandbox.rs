@@ -62,7 +62,7 @@ fn nothing_of_the_host_is_seen() {
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let ran = Ran { output, log: pack.log() };
     assert_eq!(in_candidate(&pack, &ran, 1, "seen.txt"), "");
-    assert_eq!(in_candidate(&pack, &ran, 1, "where.txt"), "/sandbox/workspace\n");
+    assert_eq!(in_candidate(&pack, &ran, 1, "where.txt"), "/sandbox/home\n/sandbox/workspace\n");
 }
 
 #[test]

@@ -6,6 +6,7 @@ pub mod effect;
 pub mod event;
 pub mod graph;
 pub mod hands;
+mod settling;
 pub mod shell;
 pub mod state;
 pub mod statedir;

@@ -3,16 +3,16 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::effect::{Effect, Job};
 use super::event::{Event, EventKind, Interrupt, TaskEnd, TaskReport};
 use super::graph::{Op, Settled, TaskId};
+use super::settling::{Settling, told};
 use super::state::{Best, Ending, Iteration, Stage, State};
 use crate::decide::Verdict;
 use crate::judge::Reading;
 use crate::log::{Decision, Durability, Evidence, Outcome, Phase, RowWire, SessionEvent, TaskStatus};
-use crate::score::Score;
 
 /// The graph's version; a run has one graph.
 pub const PLAN_VERSION: u32 = 1;
@@ -32,22 +32,6 @@ pub fn step(state: State, event: Event) -> (State, Vec<Effect>) {
         _ => {}
     }
     (fold.state, fold.effects)
-}
-
-/// How a task settled, for its line in the log.
-struct Settling {
-    status: TaskStatus,
-    note: String,
-    secs: f64,
-    metric: Option<Score>,
-    output: Option<Value>,
-    transport: Option<String>,
-}
-
-impl Settling {
-    fn new(status: TaskStatus, note: String, secs: f64) -> Settling {
-        Settling { status, note, secs, metric: None, output: None, transport: None }
-    }
 }
 
 struct Fold {
@@ -447,13 +431,4 @@ impl Fold {
         self.state.outcome = Some(outcome);
         self.effects.push(Effect::Finish { outcome, reason });
     }
-}
-
-/// A reading as the log tells it, with the end of the judge's output where it could not be scored.
-fn told(reading: &Reading, shown: &str) -> Option<Value> {
-    let mut value = serde_json::to_value(reading).ok()?;
-    if !shown.is_empty() {
-        value.as_object_mut()?.insert("output_tail".to_owned(), Value::from(shown));
-    }
-    Some(value)
 }
