@@ -21,7 +21,7 @@ mod stage;
 mod store;
 mod stream;
 mod sync;
-mod sys;
+pub(crate) mod sys;
 mod validate;
 mod watch;
 mod weaken;

@@ -226,3 +226,12 @@ pub(crate) fn loopback_up() -> io::Result<()> {
     // SAFETY: the structure outlives the call.
     check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) }.into()).map(drop)
 }
+
+/// The one byte of an extended attribute; `None` where there is none of that length.
+pub(crate) fn attribute_byte(file: &OwnedFd, name: &CStr) -> Option<u8> {
+    let mut value = [0_u8; 1];
+    // SAFETY: the name is a C string, and the length passed is that of the buffer.
+    let got =
+        unsafe { libc::fgetxattr(file.as_raw_fd(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
+    (got == 1).then_some(value[0])
+}

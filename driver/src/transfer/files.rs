@@ -119,17 +119,7 @@ pub(super) fn set_mode(dir: impl AsFd, name: &OsStr, mode: u32) -> io::Result<()
 
 /// Whether a directory of an overlay's upper layer hides what lies below it.
 pub(super) fn is_opaque(dir: &OwnedFd) -> bool {
-    let mut value = [0_u8; 1];
-    // SAFETY: the name is a C string, and the length passed is that of the buffer.
-    let got = unsafe {
-        libc::fgetxattr(
-            dir.as_raw_fd(),
-            c"user.overlay.opaque".as_ptr(),
-            value.as_mut_ptr().cast(),
-            value.len(),
-        )
-    };
-    got == 1 && value == *b"y"
+    crate::gateway::sys::attribute_byte(dir, c"user.overlay.opaque") == Some(b'y')
 }
 
 /// Whether a name is git's own directory, however a file system folds case.
