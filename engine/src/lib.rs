@@ -5,8 +5,8 @@
 //!    (text)           (spans)          (valid alone)        (resolved)
 //!                                                              │
 //!                                                              v
-//!                     run::step(State, Event) ── Effect ──> agent turn (a pack command under the keeper)
-//!                          ^                        │
+//!                     run::step(State, Event) ── Effect ──> agent turn (a pack command under the keeper, or
+//!                          ^                        │                   driver::turn ─gRPC─> gateway ─> sandbox)
 //!                          │                        v
 //!                          │                  judge::Reading
 //!                          │                        │

@@ -83,6 +83,11 @@ fn counter() {
 }
 
 #[test]
+fn sandboxed() {
+    run_readme("sandboxed");
+}
+
+#[test]
 fn tuner() {
     run_readme("tuner");
 }
@@ -96,5 +101,5 @@ fn every_example_has_a_test() {
         .map(|entry| entry.file_name().into_string().unwrap())
         .collect();
     names.sort();
-    assert_eq!(names, ["counter", "tuner"]);
+    assert_eq!(names, ["counter", "sandboxed", "tuner"]);
 }
