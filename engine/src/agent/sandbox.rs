@@ -27,6 +27,8 @@ pub struct SandboxTurn {
     pub env: BTreeMap<String, String>,
     /// Host paths that join the sandbox's view (note N11).
     pub read_only_paths: Vec<PathBuf>,
+    /// The layers that are known to be in force, a line each.
+    pub layers: Vec<String>,
     /// What the sandbox may use.
     pub limits: Limits,
     /// How long the turn may take.
@@ -113,5 +115,5 @@ fn turned(end: TurnEnd) -> Turned {
         dropped.push(format!("the sandbox's limit on {hit} was hit"));
     }
     let killed = end.killed.into_iter().map(|killed| killed.name).collect();
-    Turned { failure, transport: None, killed, dropped }
+    Turned { failure, transport: None, killed, dropped, layers: end.layers }
 }

@@ -51,6 +51,8 @@ pub struct Turned {
     pub killed: Vec<String>,
     /// What did not come back, and why.
     pub dropped: Vec<String>,
+    /// The layers of the turn's sandbox, a line each; empty on the host.
+    pub layers: Vec<String>,
 }
 
 impl Turned {

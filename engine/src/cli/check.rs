@@ -127,6 +127,10 @@ fn look_at_places(plan: &RunPlan, findings: &mut Findings) {
             .errors
             .push(format!("{state} holds a run that did not end: `crucible --fresh` puts it away"));
     }
+    let shown = plan.agent.sandbox.iter().flat_map(|sandbox| &sandbox.read_only_paths);
+    for path in shown.filter(|path| !path.exists()) {
+        findings.errors.push(format!("{} is not there, so no sandbox can show it", path.display()));
+    }
     let occupied = std::fs::read_dir(&plan.workspace_dir).is_ok_and(|mut entries| entries.next().is_some());
     if occupied && !plan.in_place && !plan.state_dir.join(CLAIM_FILE).exists() {
         let workspace = plan.workspace_dir.display();

@@ -87,6 +87,7 @@ pub fn line(row: &Brief) -> String {
         Decision::Baseline => "baseline",
         Decision::BaselineSkipped => "no baseline",
         Decision::Discard => "discard",
+        Decision::InfraDead => "infra-dead",
         _ => "other",
     };
     let score = row.score.map_or("-".to_owned(), short);

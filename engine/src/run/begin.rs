@@ -155,7 +155,8 @@ async fn prepare_and_run(
         Some(gateway) => Some(driver::Client::unix(gateway.socket()).await.map_err(RunError::Gateway)?),
         None => None,
     };
-    let turn = turn(plan, &runner.env, client);
+    let layers = gateway.as_ref().map(|gateway| gateway.layers().to_vec()).unwrap_or_default();
+    let turn = turn(plan, &runner.env, client, layers);
     let tools = tools(plan, &runner.env, &keeper, turn, frozen, tell, shell.clock);
     let state = State::new(terms(plan));
     let world_runner = PackRunner { timeout: Some(plan.world.timeout), ..runner };
@@ -306,7 +307,7 @@ pub fn gateway(state_dir: &Path) -> Result<driver::Gateway, RunError> {
 }
 
 /// How the agent of a plan is run: in a sandbox where there is a gateway for it, else on this host.
-fn turn(plan: &RunPlan, env: &Environment, client: Option<driver::Client>) -> Turn {
+fn turn(plan: &RunPlan, env: &Environment, client: Option<driver::Client>, layers: Vec<String>) -> Turn {
     let agent = &plan.agent;
     if let (Some(sandbox), Some(client)) = (&agent.sandbox, client) {
         let own = agent.env.iter().map(|(name, value)| (name.to_string(), value.reveal().to_owned()));
@@ -316,6 +317,7 @@ fn turn(plan: &RunPlan, env: &Environment, client: Option<driver::Client>) -> Tu
             workspace: plan.workspace_dir.clone(),
             env: own.collect(),
             read_only_paths: sandbox.read_only_paths.clone(),
+            layers,
             limits: sandbox.limits,
             timeout: Some(agent.timeout),
             idle_timeout: agent.idle_timeout,

@@ -146,9 +146,11 @@ impl<W: World> Hands<W> {
         let status = status(brief);
         let values = Values { goal: &self.tools.goal, status: &status, steer: "" };
         let prompt = self.tools.method.render(values);
-        let Turned { failure, transport, killed, dropped } = self.turn(brief.iter, &prompt, cancel).await?;
+        let Turned { failure, transport, killed, dropped, .. } =
+            self.turn(brief.iter, &prompt, cancel).await?;
         aside.killed = killed;
-        let failure = failure.map(|how| format!("the agent {how}"));
+        let who = if transport.is_some() { "the turn" } else { "the agent" };
+        let failure = failure.map(|how| format!("{who} {how}"));
         aside.frozen_restored = self.put_frozen_back()?;
         let markers = Root::open(&self.tools.workspace).and_then(|root| Markers::take(&root));
         let Markers { account, escalation, refused } = markers.unwrap_or_else(|error| Markers {
@@ -178,8 +180,22 @@ impl<W: World> Hands<W> {
             Turn::Sandbox(turn) => {
                 let repository = self.world.workspace().agent_repository().await;
                 let repository = repository.map_err(|error| Broken(chain(&error)))?;
-                Ok(turn.run(format!("turn-{iter}"), repository, prompt, cancel, say).await)
+                let known = turn.layers.clone();
+                let turned = turn.run(format!("turn-{iter}"), repository, prompt, cancel, say).await;
+                self.tell_layers(&known, &turned);
+                Ok(turned)
             }
+        }
+    }
+
+    /// Tells where a turn's sandbox had other layers than the one that was tried at the start, once each.
+    fn tell_layers(&mut self, known: &[String], turned: &Turned) {
+        let new: Vec<String> = turned.layers.iter().filter(|layer| !known.contains(layer)).cloned().collect();
+        if let (Turn::Sandbox(turn), false) = (&mut self.tools.turn, new.is_empty()) {
+            let msg =
+                format!("the sandbox of this turn has other layers than the first one:\n{}", new.join("\n"));
+            turn.layers.extend(new);
+            let _ = self.tools.tell.send(SessionEvent::Note { msg });
         }
     }
 
