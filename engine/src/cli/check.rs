@@ -16,13 +16,13 @@ use crate::judge::{Known, Measured};
 use crate::pack::Pack;
 use crate::plan::{Overrides, RepoPlan, RunPlan};
 use crate::report::plain;
-use crate::run::begin::{gateway, measure, spec};
+use crate::run::begin::{gateway, measure, runner, spec};
 use crate::run::tail::{self, LogEnd};
 use crate::sys::env::Environment;
 use crate::sys::fs::{RelPath, Root, copy_tree, create_private_dir};
 use crate::sys::keeper::Keeper;
 use crate::sys::signal::Interrupts;
-use crate::world::{CLAIM_FILE, PackRunner, Recorded, Setup};
+use crate::world::{CLAIM_FILE, Recorded, Setup};
 
 /// What `check` found, for a script.
 #[derive(Debug, Default, Serialize)]
@@ -176,12 +176,7 @@ async fn measure_once(plan: &RunPlan, env: &Environment, findings: &mut Findings
         }
     }
     let keeper = Arc::new(Keeper::start().await?);
-    let runner = PackRunner {
-        keeper: keeper.clone(),
-        env: env.without_reserved(std::iter::empty::<&str>()),
-        timeout: plan.setup.as_ref().map(|setup| setup.timeout),
-        cancel: CancellationToken::new(),
-    };
+    let runner = runner(&plan, env, &keeper);
     create_private_dir(&plan.state_dir).map_err(scratch_failed)?;
     let spec = spec(&plan, env, "check".to_owned());
     let mut workspace = match Setup::new(&spec, &runner).run().await {

@@ -134,12 +134,7 @@ async fn prepare_and_run(
         shell.write(&SessionEvent::Note { msg }, Durability::Buffered)?;
     }
     let keeper = Arc::new(Keeper::start().await?);
-    let runner = PackRunner {
-        keeper: keeper.clone(),
-        env: env.without_reserved(std::iter::empty::<&str>()),
-        timeout: plan.setup.as_ref().map(|setup| setup.timeout),
-        cancel: CancellationToken::new(),
-    };
+    let runner = runner(plan, env, &keeper);
     let spec = spec(plan, env, run_name(shell.clock.now_utc()));
     let workspace = tokio::select! {
         workspace = Setup::new(&spec, &runner).run() => workspace.map_err(RunError::Setup)?,
@@ -223,6 +218,16 @@ fn terms(plan: &RunPlan) -> Terms {
         rule: Rule { direction: plan.judge.direction, tiebreak: plan.judge.tiebreak_direction },
         objective: plan.judge.objective.to_string(),
         iterations: plan.limits.iterations,
+    }
+}
+
+/// How commands of the pack are run on this host: with the engine's environment but its own names (note N12).
+pub fn runner(plan: &RunPlan, env: &Environment, keeper: &Arc<Keeper>) -> PackRunner {
+    PackRunner {
+        keeper: keeper.clone(),
+        env: env.without_reserved(std::iter::empty::<&str>()),
+        timeout: plan.setup.as_ref().map(|setup| setup.timeout),
+        cancel: CancellationToken::new(),
     }
 }
 
