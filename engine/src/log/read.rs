@@ -36,13 +36,12 @@ pub enum ReadError {
 /// The longest line a reader takes in, in bytes; a longer one is passed over like a torn one.
 const LINE_MAX: u64 = 64 * 1024 * 1024;
 
-/// Yields each readable line; torn, blank and foreign ones are passed over and counted.
+/// Yields each readable line; torn, blank and foreign ones are passed over.
 #[derive(Debug)]
 pub struct LogReader {
     lines: BufReader<File>,
     path: PathBuf,
     line: Vec<u8>,
-    skipped: u64,
 }
 
 impl LogReader {
@@ -56,7 +55,6 @@ impl LogReader {
             lines: BufReader::with_capacity(64 * 1024, file),
             path: path.to_owned(),
             line: Vec::new(),
-            skipped: 0,
         })
     }
 
@@ -94,12 +92,6 @@ impl LogReader {
         let event = serde_json::from_slice(line).ok()?;
         Some(Entry { seq: head.seq, ts: head.ts, event })
     }
-
-    /// How many lines so far were passed over.
-    #[must_use]
-    pub fn skipped(&self) -> u64 {
-        self.skipped
-    }
 }
 
 impl Iterator for LogReader {
@@ -118,9 +110,8 @@ impl Iterator for LogReader {
             if line.is_empty() {
                 continue;
             }
-            match LogReader::parse(line) {
-                Some(entry) => return Some(Ok(entry)),
-                None => self.skipped = self.skipped.saturating_add(1),
+            if let Some(entry) = LogReader::parse(line) {
+                return Some(Ok(entry));
             }
         }
     }

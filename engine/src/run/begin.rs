@@ -115,6 +115,10 @@ pub async fn conduct(plan: &RunPlan, state_dir: &StateDir, given: Given) -> Resu
             return Err(error);
         }
     };
+    if shell.progress.tally().phase != Phase::Finished {
+        // It ended before the loop began, which would have said so.
+        shell.write(&SessionEvent::Finished, Durability::Buffered)?;
+    }
     close(plan, state_dir, &mut shell, ended.outcome, &ended.reason)?;
     Ok(Conducted { ended, progress: shell.progress, elapsed: shell.clock.monotonic() })
 }

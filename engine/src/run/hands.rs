@@ -1,7 +1,7 @@
 //! Turns a job into what is done in the workspace, and what came of it into an event.
 //! It refuses to know what comes next.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -298,14 +298,5 @@ fn survivable(error: &KeeperError) -> Result<String, Broken> {
         KeeperError::Launch { .. } | KeeperError::NotEnded { .. } => {
             Err(Broken(format!("failed to {}", chain(error))))
         }
-    }
-}
-
-/// The workspace of these hands, for what is told at the end.
-impl<W> Hands<W> {
-    /// Where the candidate stands.
-    #[must_use]
-    pub fn workspace(&self) -> &Path {
-        &self.tools.workspace
     }
 }
