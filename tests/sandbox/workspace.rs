@@ -39,13 +39,9 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_host_change_meanwhile_fails_and_changes_nothing", conflict),
     ("a_host_change_of_the_last_file_leaves_the_first_alone", all_or_nothing),
     ("the_sandbox_sees_no_git_unless_it_is_given_one", repository),
-<<<<<<< HEAD
     ("the_engines_one_commit_is_all_of_git_and_nothing_of_it_comes_back", one_commit),
-    ("git_npm_python_and_cargo_work_in_the_overlay", tools),
-=======
     ("git_npm_and_python_work_in_the_overlay", tools),
     ("cargo_builds_in_the_overlay_twice", cargo),
->>>>>>> 7cc127a39d6b51127fd39993e50a69111191c497
     ("renaming_a_directory_of_the_host_is_answered_as_in_any_overlay", directory_rename),
     ("the_owner_of_new_files_is_the_workspaces", owner),
     ("deep_nesting_stays_behind", deep),
