@@ -1,5 +1,7 @@
 //! Contract §4 to §7: a run from its first line to its last, and the host after it.
 
+mod hostile;
+
 use std::os::unix::fs::PermissionsExt;
 
 use serde_json::Value;
@@ -620,11 +622,13 @@ fn an_agent_that_removes_the_workspace_costs_one_candidate() {
 }
 
 #[test]
-fn an_agent_that_moves_the_workspace_away_costs_one_candidate_at_most() {
-    let pack = Pack::new("d=$PWD; cd /; mv \"$d\" \"$d.moved\"", COUNT, "");
+fn an_agent_that_moves_the_workspace_away_costs_one_candidate() {
+    let agent = format!("{RAISE}; d=$PWD; cd /; [ -e \"$d.moved\" ] || mv \"$d\" \"$d.moved\"");
+    let pack = Pack::new(&agent, COUNT, "");
     let ran = pack.run(&["--iterations", "2"]);
-    // The directory that was set up is gone: there is nothing to put back into, and that is said.
-    assert!(["finished", "error"].contains(&ran.outcome()), "{}", ran.stderr());
+    ran.ended("finished", 0);
+    assert_eq!(ran.decisions().last(), Some(&"keep"), "{}", ran.stderr());
+    assert_eq!(pack.read("workspace/counter.txt"), "1\n");
     assert!(pack.exists("workspace.moved/counter.txt"), "nothing is lost");
 }
 

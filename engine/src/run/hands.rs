@@ -151,13 +151,18 @@ impl<W: World> Hands<W> {
         aside.killed = killed;
         let who = if transport.is_some() { "the turn" } else { "the agent" };
         let failure = failure.map(|how| format!("{who} {how}"));
+        if let Some(why) = self.missing()? {
+            let candidate = Candidate { refused: Some(why), dropped, ..Candidate::default() };
+            let candidate = Box::new(candidate);
+            return Ok(TaskReport::Proposed { failure, transport, candidate, escalation: None });
+        }
         aside.frozen_restored = self.put_frozen_back()?;
         let markers = Root::open(&self.tools.workspace).and_then(|root| Markers::take(&root));
         let Markers { account, escalation, refused } = markers.unwrap_or_else(|error| Markers {
             refused: vec![format!("the markers: {}", chain(&error))],
             ..Markers::default()
         });
-        let mut candidate = self.record(brief.iter).await?;
+        let mut candidate = self.record(brief.iter, cancel).await?;
         candidate.account = account;
         candidate.dropped.extend(dropped);
         candidate.dropped.extend(refused);
@@ -199,9 +204,9 @@ impl<W: World> Hands<W> {
         }
     }
 
-    async fn record(&mut self, iter: u32) -> Result<Candidate, Broken> {
+    async fn record(&mut self, iter: u32, cancel: &CancellationToken) -> Result<Candidate, Broken> {
         let workspace = self.world.workspace();
-        let recorded = workspace.record(iter).await.map_err(|error| Broken(chain(&error)))?;
+        let recorded = workspace.record_unless(iter, cancel).await.map_err(|error| Broken(chain(&error)))?;
         let dropped = workspace.take_notes();
         Ok(match recorded {
             Recorded::Candidate(found) => Candidate {
@@ -221,6 +226,9 @@ impl<W: World> Hands<W> {
         let Some(Apply { apply_cmd, timeout }) = self.tools.apply.clone() else {
             return Ok(TaskReport::Applied { failure: None });
         };
+        if let Some(why) = self.missing()? {
+            return Ok(TaskReport::Applied { failure: Some(why) });
+        }
         aside.frozen_restored = self.put_frozen_back()?;
         let command = PackCommand {
             shell: apply_cmd,
@@ -248,6 +256,10 @@ impl<W: World> Hands<W> {
         cancel: &CancellationToken,
         aside: &mut Aside,
     ) -> Result<TaskReport, Broken> {
+        if let Some(why) = self.missing()? {
+            let reading = Reading::faulty(&Fault::Ended(format!("cannot be run: {why}")));
+            return Ok(TaskReport::Measured { reading, shown: String::new() });
+        }
         aside.frozen_restored = self.put_frozen_back()?;
         let first = known.baseline_score.is_none();
         let mut shown = String::new();
@@ -270,6 +282,11 @@ impl<W: World> Hands<W> {
             Err(error) => Reading::faulty(&Fault::Ended(survivable(&error)?)),
         };
         Ok(TaskReport::Measured { reading, shown })
+    }
+
+    /// Why nothing can be read from the workspace or put into it: something that ran in it took it away.
+    fn missing(&mut self) -> Result<Option<String>, Broken> {
+        self.world.workspace().missing().map_err(|error| Broken(chain(&error)))
     }
 
     /// Puts the frozen injects back and names those that had been changed.

@@ -11,7 +11,8 @@ use super::tail::{self, LogEnd};
 use crate::log::{LogError, SessionLog};
 use crate::sys::clock::Clock;
 use crate::sys::fs::{FsError, PrivateFile, create_private_dir, private_file};
-use crate::sys::lock::{DirLock, LockError};
+use crate::sys::lock::{DirLock, LOCK_FILE, LockError};
+use crate::world::CLAIM_FILE;
 
 /// What belongs to one run and is put away with it. The lock and the workspace's ownership stay.
 const OF_ONE_RUN: [&str; 8] = [
@@ -25,6 +26,10 @@ const OF_ONE_RUN: [&str; 8] = [
     "guard.json",
 ];
 
+/// What else the engine puts into a state directory.
+const OF_THE_DIRECTORY: [&str; 6] =
+    [LOCK_FILE, CLAIM_FILE, "workspace.new", "archive", "git.full", "gateway"];
+
 /// Why a state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
@@ -35,6 +40,22 @@ pub enum StateError {
     #[error("use the state directory {path}: it holds a run that did not end")]
     Unfinished {
         /// The state directory.
+        path: PathBuf,
+    },
+    /// It is somebody's directory, with files that this engine did not make.
+    #[error(
+        "use {path} as the state directory: it holds {other:?}, which no run put there; name an empty one or one of an earlier run"
+    )]
+    NotOurs {
+        /// The directory asked for.
+        path: PathBuf,
+        /// Something in it.
+        other: String,
+    },
+    /// It is a part of a git repository.
+    #[error("use {path} as the state directory: no run may write into a `.git`")]
+    InGit {
+        /// The directory asked for.
         path: PathBuf,
     },
     /// The file system refused.
@@ -65,8 +86,10 @@ impl StateDir {
     /// Locks the directory and puts an earlier run away: one that ended, or with `fresh` also one that did not.
     ///
     /// # Errors
-    /// [`StateError::Lock`] while another engine runs there, [`StateError::Unfinished`] where nothing was asked for.
+    /// [`StateError::Lock`] while another engine runs there, [`StateError::Unfinished`] where nothing was asked for;
+    /// [`StateError::NotOurs`] and [`StateError::InGit`] where nothing may be written at all.
     pub fn claim(path: &Path, fresh: bool, now: Timestamp) -> Result<StateDir, StateError> {
+        require_ours(path)?;
         create_private_dir(path)?;
         let lock = DirLock::acquire(path)?;
         let mut state = StateDir { path: path.to_owned(), archived: None, _lock: lock };
@@ -147,8 +170,94 @@ impl StateDir {
     }
 }
 
+/// Refuses a directory that holds anything else than a run leaves. A log is proof enough that it is a run's: what a
+/// person puts beside it does not matter.
+fn require_ours(path: &Path) -> Result<(), StateError> {
+    if path.iter().any(|name| name == ".git") {
+        return Err(StateError::InGit { path: path.to_owned() });
+    }
+    let failed = |source| StateError::Io { path: path.to_owned(), source };
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed(error)),
+    };
+    if path.join("session.jsonl").is_file()
+        || path.join(CLAIM_FILE).is_file() && path.join(LOCK_FILE).is_file()
+    {
+        return Ok(());
+    }
+    for entry in entries {
+        let name = entry.map_err(failed)?.file_name();
+        if !OF_ONE_RUN.iter().chain(&OF_THE_DIRECTORY).any(|known| name == *known) {
+            return Err(StateError::NotOurs {
+                path: path.to_owned(),
+                other: name.to_string_lossy().into_owned(),
+            });
+        }
+    }
+    Ok(())
+}
+
 /// The name of a run that begins now: letters and digits that sort by time.
 #[must_use]
 pub fn run_name(now: Timestamp) -> String {
     now.strftime("%Y%m%dT%H%M%S%3fZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(path: &Path) -> Result<StateDir, StateError> {
+        StateDir::claim(path, false, Timestamp::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn a_directory_of_somebody_elses_is_refused_and_stays_as_it_is() {
+        let top = tempfile::tempdir().unwrap();
+        for (name, files) in [
+            ("work", vec!["main.rs"]),
+            ("work with a lock", vec!["lock", "notes.txt"]),
+            ("work with a claim", vec!["workspace.json", "main.rs"]),
+            ("bare", vec!["HEAD", "config"]),
+        ] {
+            let dir = top.path().join(name);
+            fs::create_dir(&dir).unwrap();
+            for file in &files {
+                fs::write(dir.join(file), "precious").unwrap();
+            }
+            let before = dir.metadata().unwrap().permissions();
+            assert!(matches!(claim(&dir), Err(StateError::NotOurs { .. })), "{name}");
+            assert_eq!(dir.metadata().unwrap().permissions(), before, "{name}");
+            assert_eq!(fs::read_dir(&dir).unwrap().count(), files.len(), "{name}");
+            assert!(files.iter().all(|file| fs::read(dir.join(file)).unwrap() == b"precious"), "{name}");
+        }
+        for inside in [".git", ".git/state", "sub/.git"] {
+            assert!(matches!(claim(&top.path().join(inside)), Err(StateError::InGit { .. })), "{inside}");
+            assert!(!top.path().join(inside).exists(), "{inside}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_is_new_or_empty_or_a_runs_is_used() {
+        let top = tempfile::tempdir().unwrap();
+        for (name, files) in [
+            ("new", None),
+            ("empty", Some(vec![])),
+            ("torn", Some(vec!["lock"])),
+            ("of a run", Some(vec!["lock", "workspace.json", "session.jsonl", "archive"])),
+            ("of a run, with notes", Some(vec!["lock", "session.jsonl", "notes.txt"])),
+            ("of a run that was put away, with notes", Some(vec!["lock", "workspace.json", "notes.txt"])),
+        ] {
+            let dir = top.path().join(name);
+            for file in files.iter().flatten() {
+                fs::create_dir_all(&dir).unwrap();
+                let path = dir.join(file);
+                if *file == "archive" { fs::create_dir(path).unwrap() } else { fs::write(path, "").unwrap() }
+            }
+            let claimed = claim(&dir);
+            assert!(claimed.is_ok(), "{name}: {claimed:?}");
+        }
+    }
 }

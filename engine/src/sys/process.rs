@@ -16,6 +16,7 @@ use nix::unistd::Pid;
 
 use super::env::Environment;
 
+mod bound;
 mod running;
 mod tool;
 

@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::WorldError;
 use super::facts::PathText;
-use super::tidy::{failed, id, rel};
+use super::identity::Identity;
+use super::tidy::{failed, rel};
 use super::workspace::Place;
-use crate::sys::fs::{PrivateFile, Root, private_file};
+use crate::sys::fs::{Obstacles, PrivateFile, Root, WriteOptions, private_file};
 
 /// The file that says which directory the engine may replace. It outlives the run: whoever archives a state
 /// directory leaves it where it is.
@@ -21,9 +22,14 @@ pub const CLAIM_FILE: &str = "workspace.json";
 #[derive(Debug, Serialize, Deserialize)]
 struct Claim {
     path: PathText,
-    /// Device and inode; none while `setup_cmd` is making it.
-    id: Option<(u64, u64)>,
+    /// Which one it is; none while `setup_cmd` is making it.
+    id: Option<Identity>,
+    /// What stands in its [`TOKEN_FILE`], where the file system does not know when it was made.
+    token: Option<String>,
 }
+
+/// A file of the workspace that nobody makes by accident, and that nobody's own directory has.
+const TOKEN_FILE: &str = ".git/crucible-claim";
 
 /// Removes what stands at the workspace's place, if it is the engine's or empty.
 pub(super) fn clear(place: &Place) -> Result<(), WorldError> {
@@ -51,23 +57,55 @@ fn is_claimed(place: &Place) -> Result<bool, WorldError> {
     // A torn claim claims nothing.
     let Ok(claim) = serde_json::from_slice::<Claim>(&text) else { return Ok(false) };
     let same = claim.path.to_path() == place.workspace;
-    Ok(same && claim.id.is_none_or(|claimed| id(&place.workspace).is_ok_and(|now| now == claimed)))
+    Ok(same && claim.id.is_none_or(|claimed| is_the_one(claimed, claim.token.as_deref(), &place.workspace)))
+}
+
+fn is_the_one(claimed: Identity, token: Option<&str>, workspace: &Path) -> bool {
+    let Ok(now) = Identity::of(workspace) else { return false };
+    if claimed.born.is_some() {
+        return now == claimed;
+    }
+    let same = (now.device, now.inode) == (claimed.device, claimed.inode);
+    let found =
+        Root::open(workspace).ok().and_then(|root| root.read(&rel(Path::new(TOKEN_FILE)).ok()?, 64).ok()?);
+    same && token.is_some_and(|token| found.as_deref() == Some(token.as_bytes()))
 }
 
 /// Says that `setup_cmd` is about to make the workspace, which does not exist now.
 pub(super) fn announce(place: &Place) -> Result<(), WorldError> {
-    write(place, None)
+    write(&place.state_dir, &place.workspace, None, None)
 }
 
-/// Says that the workspace is the directory with this `id`.
-pub(super) fn settle(place: &Place, id: (u64, u64)) -> Result<(), WorldError> {
-    write(place, Some(id))
+/// Says that the workspace is the directory that stands at `dir` now, its own place or the one it is built at.
+pub(super) fn settle(state_dir: &Path, workspace: &Path, dir: &Path) -> Result<(), WorldError> {
+    let id = Identity::of(dir)?;
+    // Without the token the claim is not believed later, which costs a person a look and nobody a file.
+    let token = if id.born.is_none() { leave_token(dir).ok() } else { None };
+    write(state_dir, workspace, Some(id), token)
 }
 
-fn write(place: &Place, id: Option<(u64, u64)>) -> Result<(), WorldError> {
-    let claim = Claim { path: PathText::from(place.workspace.as_path()), id };
+/// Says again what [`settle`] said, where that needs a file in a `.git` that may have been written anew.
+pub(super) fn renew(state_dir: &Path, workspace: &Path, id: &Identity) -> Result<(), WorldError> {
+    if id.born.is_some() { Ok(()) } else { settle(state_dir, workspace, workspace) }
+}
+
+fn leave_token(dir: &Path) -> Result<String, WorldError> {
+    let token = crate::sys::fs::unguessable();
+    let options = WriteOptions { mode: 0o600, durable: true, obstacles: Obstacles::Refuse };
+    let root = Root::open(dir).map_err(failed)?;
+    root.write_atomic(&rel(Path::new(TOKEN_FILE))?, &mut token.as_bytes(), options).map_err(failed)?;
+    Ok(token)
+}
+
+fn write(
+    state_dir: &Path,
+    workspace: &Path,
+    id: Option<Identity>,
+    token: Option<String>,
+) -> Result<(), WorldError> {
+    let claim = Claim { path: PathText::from(workspace), id, token };
     let text = serde_json::to_vec(&claim).map_err(WorldError::process("claim the workspace"))?;
-    write_private(&place.state_dir.join(CLAIM_FILE), &text)
+    write_private(&state_dir.join(CLAIM_FILE), &text)
 }
 
 /// Where a workspace is built before it is moved to its place.
@@ -80,7 +118,7 @@ pub(super) fn temporary(workspace: &Path) -> PathBuf {
 
 /// Moves a complete directory to the workspace's place, which is free.
 pub(super) fn move_into_place(place: &Place, built: &Path) -> Result<(), WorldError> {
-    settle(place, id(built)?)?;
+    settle(&place.state_dir, &place.workspace, built)?;
     fs::rename(built, &place.workspace).map_err(WorldError::io("move the workspace to", &place.workspace))
 }
 
@@ -94,12 +132,64 @@ pub(super) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), WorldError>
     fs::File::open(parent).and_then(|dir| dir.sync_all()).map_err(WorldError::io("flush", parent))
 }
 
-fn remove(path: &Path) -> Result<(), WorldError> {
+/// Removes what stands at `path`, which may be anything, and follows no link.
+pub(super) fn remove(path: &Path) -> Result<(), WorldError> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
     match Root::open(parent) {
         Ok(root) => root.remove_any(&rel(Path::new(name))?).map(drop).map_err(failed),
         // Nothing is there if its directory is not.
         Err(_) if !parent.exists() => Ok(()),
         Err(error) => Err(failed(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(top: &Path) -> Place {
+        let (state_dir, workspace) = (top.join("state"), top.join("workspace"));
+        fs::create_dir(&state_dir).unwrap();
+        fs::create_dir(&workspace).unwrap();
+        fs::write(workspace.join("file"), "precious").unwrap();
+        Place { state_dir, workspace, own: Vec::new(), env: crate::sys::env::Environment::empty() }
+    }
+
+    #[test]
+    fn a_directory_that_was_given_the_inode_of_a_claimed_one_is_not_removed() {
+        let top = tempfile::tempdir().unwrap();
+        let place = place(top.path());
+        settle(&place.state_dir, &place.workspace, &place.workspace).unwrap();
+        let claim_file = place.state_dir.join(CLAIM_FILE);
+        let claim: Claim = serde_json::from_slice(&fs::read(&claim_file).unwrap()).unwrap();
+        let id = claim.id.unwrap();
+        let born = id.born.map(|(secs, nanos)| (secs, nanos ^ 1));
+        let other = Identity { born, ..id };
+        let path = serde_json::to_string(&PathText::from(place.workspace.as_path())).unwrap();
+        for text in [
+            serde_json::to_string(&Claim { id: Some(other), ..claim }).unwrap(),
+            format!("{{\"path\":{path},\"id\":[{},{}]}}", id.device, id.inode),
+            format!("{{\"path\":{path},\"id\":{{\"device\":{},\"inode\":{}}}}}", id.device, id.inode),
+        ] {
+            fs::write(&claim_file, &text).unwrap();
+            assert!(matches!(clear(&place), Err(WorldError::InTheWay { .. })), "{text}");
+            assert_eq!(fs::read_to_string(place.workspace.join("file")).unwrap(), "precious", "{text}");
+        }
+        settle(&place.state_dir, &place.workspace, &place.workspace).unwrap();
+        clear(&place).unwrap();
+        assert!(!place.workspace.exists());
+    }
+
+    #[test]
+    fn without_a_time_of_birth_the_token_tells_whose_it_is() {
+        let top = tempfile::tempdir().unwrap();
+        let place = place(top.path());
+        let id = Identity { born: None, ..Identity::of(&place.workspace).unwrap() };
+        let token = leave_token(&place.workspace).unwrap();
+        for (claimed, expect) in [(None, false), (Some("guess"), false), (Some(token.as_str()), true)] {
+            assert_eq!(is_the_one(id, claimed, &place.workspace), expect, "{claimed:?}");
+        }
+        fs::remove_file(place.workspace.join(TOKEN_FILE)).unwrap();
+        assert!(!is_the_one(id, Some(&token), &place.workspace));
     }
 }

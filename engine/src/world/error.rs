@@ -3,6 +3,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::CommitSha;
 use crate::sys::fs::FsError;
@@ -28,6 +29,44 @@ pub enum WorldError {
         doing: &'static str,
         /// The beginning of its answer.
         answer: String,
+    },
+    /// Whoever asked for it no longer wants it.
+    #[error("{doing}: cancelled")]
+    Cancelled {
+        /// What was being done.
+        doing: &'static str,
+    },
+    /// git took longer than a step of it may.
+    #[error("{doing}: git was still at it after {} s", after.as_secs())]
+    TooLong {
+        /// What was being done.
+        doing: &'static str,
+        /// The limit.
+        after: Duration,
+    },
+    /// The directory that the run works in is no longer there, and is not the engine's to make anew.
+    #[error("go on in {}: {why}; all commits of this run are safe in {}", path.display(), kept_in.display())]
+    WorkspaceGone {
+        /// The workspace.
+        path: PathBuf,
+        /// What happened to it.
+        why: String,
+        /// The engine's own repository.
+        kept_in: PathBuf,
+    },
+    /// A part of the state directory is not there.
+    #[error("go on without {}: it is a part of the state directory, and something has removed it", path.display())]
+    StateGone {
+        /// The part.
+        path: PathBuf,
+    },
+    /// Something is mounted inside the workspace, so that it cannot be brought back.
+    #[error("bring the workspace back: a file system is mounted at {}; unmount it (`umount {}`) and end what holds it", path.display(), path.display())]
+    Mounted {
+        /// Where.
+        path: PathBuf,
+        /// What failed because of it.
+        source: Box<WorldError>,
     },
     /// A program could not be started or waited for.
     #[error("{doing}")]

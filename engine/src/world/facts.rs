@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::identity::Identity;
 use super::{CommitSha, WorldError};
 
 /// The file that setup writes last: without it there was no setup, or a torn one.
@@ -50,8 +51,8 @@ pub struct Location {
     /// Where it is.
     #[serde(with = "path")]
     pub path: PathBuf,
-    /// Its device and inode.
-    pub id: (u64, u64),
+    /// Which one it is.
+    pub id: Identity,
 }
 
 /// A frozen inject.
@@ -175,7 +176,10 @@ mod tests {
         let odd = PathBuf::from(OsString::from_vec(b"a\n\"\xff".to_vec()));
         let facts = Facts {
             run: "r1".to_owned(),
-            workspace: Location { path: odd.clone(), id: (u64::MAX, 2) },
+            workspace: Location {
+                path: odd.clone(),
+                id: Identity { device: u64::MAX, inode: 2, born: Some((3, 4)) },
+            },
             base: sha.clone(),
             baseline: sha,
             date: -5,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::WorldError;
 use super::facts::{Facts, Frozen};
 use super::tidy::{failed, rel};
-use crate::sys::fs::{FrozenFile, Root, restore_frozen};
+use crate::sys::fs::{FrozenFile, FsError, Root, restore_frozen};
 
 /// Where copies of the frozen injects are, below the state directory.
 const DIR: &str = "frozen";
@@ -37,11 +37,20 @@ impl FrozenFiles {
             let frozen =
                 FrozenFile { dst: rel(&file.dst)?, sha256: file.sha256, len: file.len, mode: file.mode };
             let copy = self.copies.join(number.to_string());
-            if restore_frozen(&root, &frozen, || File::open(&copy)).map_err(failed)? {
+            let restored = restore_frozen(&root, &frozen, || File::open(&copy));
+            if restored.map_err(|error| self.explained(error, &copy))? {
                 changed.push(file.dst.clone());
             }
         }
         Ok(changed)
+    }
+
+    fn explained(&self, error: FsError, copy: &Path) -> WorldError {
+        if copy.exists() {
+            return failed(error);
+        }
+        let path = if self.copies.exists() { copy } else { &self.copies };
+        WorldError::StateGone { path: path.to_owned() }
     }
 
     /// Where the frozen injects stand, relative to the workspace.

@@ -3,11 +3,14 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
 
 use super::diff::{self, DIFF_LIMIT, Diff};
 use super::{CommitSha, WorldError};
 use crate::sys::env::Environment;
-use crate::sys::process::{Input, Output, Tool};
+use crate::sys::process::{Input, Output, ProcessError, Tool, ToolOutput};
 
 /// Name and address of every commit that the engine makes.
 const IDENTITY: [(&str, &str); 4] = [
@@ -45,6 +48,8 @@ pub(super) struct Git {
     dir: PathBuf,
     work_tree: PathBuf,
     env: Environment,
+    cancel: CancellationToken,
+    limit: Option<Duration>,
 }
 
 impl Git {
@@ -57,7 +62,8 @@ impl Git {
         }
         own.set("GIT_DIR", dir).set("GIT_WORK_TREE", work_tree).set("GIT_INDEX_FILE", dir.join("index"));
         own.set("GIT_CEILING_DIRECTORIES", work_tree.parent().unwrap_or(work_tree));
-        Git { dir: dir.to_owned(), work_tree: work_tree.to_owned(), env: own }
+        let cancel = CancellationToken::new();
+        Git { dir: dir.to_owned(), work_tree: work_tree.to_owned(), env: own, cancel, limit: None }
     }
 
     /// The git directory.
@@ -81,6 +87,11 @@ impl Git {
         git.env.set("GIT_OBJECT_DIRECTORY", self.incoming());
         git.env.set("GIT_ALTERNATE_OBJECT_DIRECTORIES", self.dir.join("objects"));
         git
+    }
+
+    /// The same repository, where each step ends early when `cancel` says so or when it takes longer than `limit`.
+    pub(super) fn bounded(&self, limit: Duration, cancel: CancellationToken) -> Git {
+        Git { cancel, limit: Some(limit), ..self.clone() }
     }
 
     /// The same repository, with new objects and the index in the directory of another one, whose configuration has no
@@ -115,7 +126,12 @@ impl Git {
     }
 
     fn tool(&self, args: &[&str]) -> Tool {
-        Tool::new("git", self.env.clone()).cwd(&self.work_tree).args(args.iter().copied())
+        let tool = Tool::new("git", self.env.clone()).cwd(&self.work_tree).args(args.iter().copied());
+        let tool = tool.cancelled_by(self.cancel.clone());
+        match self.limit {
+            Some(limit) => tool.timeout(limit),
+            None => tool,
+        }
     }
 
     /// Stages what `pathspecs` select.
@@ -397,11 +413,12 @@ async fn run(doing: &'static str, tool: Tool) -> Result<Vec<u8>, WorldError> {
     succeeded(doing, tool.run().await)
 }
 
-fn succeeded(
-    doing: &'static str,
-    output: Result<crate::sys::process::ToolOutput, crate::sys::process::ProcessError>,
-) -> Result<Vec<u8>, WorldError> {
-    let output = output.map_err(WorldError::process(doing))?;
+fn succeeded(doing: &'static str, output: Result<ToolOutput, ProcessError>) -> Result<Vec<u8>, WorldError> {
+    let output = match output {
+        Err(ProcessError::Cancelled { .. }) => return Err(WorldError::Cancelled { doing }),
+        Err(ProcessError::Timeout { after, .. }) => return Err(WorldError::TooLong { doing, after }),
+        other => other.map_err(WorldError::process(doing))?,
+    };
     if output.exit.success() {
         return Ok(output.stdout);
     }

@@ -19,8 +19,22 @@ use crate::sys::fs::{FsError, Kind, RelPath, Root};
 const DIRECTORY: OFlag =
     OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
-/// Directories below this many others are not walked. git itself ends at paths of 4,096 bytes.
+/// Directories below this many others are not walked.
 const DEEPEST: usize = 512;
+
+/// Nor are directories whose path is longer than this. A name has up to 255 bytes, and git passes by what has a path
+/// of 4,096 bytes and more, without a failure.
+const LONGEST: usize = 3_800;
+
+/// A candidate's files are at most this long, in bytes: 4 GiB. The length is what a file says, however little of it is
+/// on disk, for that is what git would read.
+pub(super) const LARGEST: u64 = 4 << 30;
+
+/// Files that git reads whole, wherever in the tree they are, to know what to do with other files.
+const RULES: [&[u8]; 3] = [b".gitignore", b".gitattributes", b".gitmodules"];
+
+/// They are at most this long, in bytes: 1 MiB.
+const LARGEST_RULES: u64 = 1 << 20;
 
 /// What a walk found that git cannot hold. Paths are relative to the workspace.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -31,31 +45,47 @@ pub(super) struct Found {
     pub(super) repositories: Vec<PathBuf>,
     /// Directories that nest too deep to be walked.
     pub(super) deep: Vec<PathBuf>,
+    /// Files that git would read whole and that are too long for that.
+    pub(super) rules: Vec<PathBuf>,
+    /// Other files that are longer than [`LARGEST`], from [`large`] alone.
+    pub(super) large: Vec<PathBuf>,
 }
 
 impl Found {
     /// Leaves out what was there before any agent ran.
     pub(super) fn forget(&mut self, known: &[PathBuf]) {
-        for list in [&mut self.special, &mut self.repositories, &mut self.deep] {
+        for list in [&mut self.special, &mut self.repositories, &mut self.deep, &mut self.rules] {
             list.retain(|path| !known.contains(path));
         }
     }
 
     /// All of it.
     pub(super) fn into_all(self) -> Vec<PathBuf> {
-        [self.special, self.repositories, self.deep].concat()
+        [self.special, self.repositories, self.deep, self.rules].concat()
     }
 }
 
 /// Walks the workspace once. Directories that their mode closes are opened on the way, since an ordinary user could
 /// neither read nor remove what is in them. The workspace's own `.git` and what is reserved are not walked.
 pub(super) fn sweep(workspace: &Path, reserved: &Reserved) -> Result<Found, WorldError> {
+    walk(workspace, reserved, false)
+}
+
+/// The files that are longer than [`LARGEST`]. To look at each file costs as much again as the rest of a walk, so it is
+/// done apart, where there is a suspicion.
+pub(super) fn large(workspace: &Path, reserved: &Reserved) -> Result<Vec<PathBuf>, WorldError> {
+    walk(workspace, reserved, true).map(|found| found.large)
+}
+
+fn walk(workspace: &Path, reserved: &Reserved, sizes: bool) -> Result<Found, WorldError> {
     let mut found = Found::default();
     let failed = |path: &Path, errno: Errno| WorldError::io("walk", path)(errno.into());
     let top =
         nix::fcntl::open(workspace, DIRECTORY, Mode::empty()).map_err(|errno| failed(workspace, errno))?;
-    let mut levels = vec![Level::open(top, PathBuf::new()).map_err(|errno| failed(workspace, errno))?];
-    while let Some(level) = levels.last_mut() {
+    let mut levels = vec![Level::open(top, PathBuf::new(), sizes).map_err(|errno| failed(workspace, errno))?];
+    loop {
+        let depth = levels.len();
+        let Some(level) = levels.last_mut() else { break };
         let Some((name, kind)) = level.entries.pop() else {
             levels.pop();
             continue;
@@ -69,12 +99,15 @@ pub(super) fn sweep(workspace: &Path, reserved: &Reserved) -> Result<Found, Worl
                 }
             }
             Kind::Fifo | Kind::Socket | Kind::Device => found.special.push(path),
-            Kind::Dir if !reserved.covers(&path) => match level.enter(&name, &path) {
-                Ok(_) if levels.len() >= DEEPEST => found.deep.push(path),
+            Kind::Dir | Kind::File if reserved.covers(&path) => {}
+            Kind::Dir if depth >= DEEPEST || path.as_os_str().len() > LONGEST => found.deep.push(path),
+            Kind::Dir => match level.enter(&name, &path, sizes) {
                 Ok(below) => levels.push(below),
                 Err(errno) => return Err(failed(&workspace.join(path), errno)),
             },
-            Kind::Dir | Kind::File | Kind::Link => {}
+            Kind::File if RULES.contains(&name.as_slice()) => found.rules.push(path),
+            Kind::File => found.large.push(path),
+            Kind::Link => {}
         }
     }
     Ok(found)
@@ -88,23 +121,33 @@ struct Level {
 }
 
 impl Level {
-    fn open(fd: OwnedFd, path: PathBuf) -> nix::Result<Level> {
+    fn open(fd: OwnedFd, path: PathBuf, sizes: bool) -> nix::Result<Level> {
         make_accessible(&fd)?;
         let mut entries = Vec::new();
         let mut listing = Dir::openat(&fd, ".", DIRECTORY, Mode::empty())?;
         for entry in listing.iter() {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
-            if !matches!(name, b"." | b"..") {
-                entries.push((name.to_owned(), kind(&fd, name, entry.file_type())?));
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            let kind = kind(&fd, name, entry.file_type())?;
+            // Only what can matter is remembered: most entries are plain files.
+            let matters = match kind {
+                _ if name == b".git" => true,
+                Kind::File if RULES.contains(&name) => is_longer(&fd, name, LARGEST_RULES)?,
+                Kind::File => sizes && is_longer(&fd, name, LARGEST)?,
+                Kind::Link => false,
+                Kind::Dir | Kind::Fifo | Kind::Socket | Kind::Device => true,
+            };
+            if matters {
+                entries.push((name.to_owned(), kind));
             }
         }
-        // Only what can matter is remembered: most entries are plain files.
-        entries.retain(|(name, kind)| name == b".git" || !matches!(kind, Kind::File | Kind::Link));
         Ok(Level { fd, path, entries })
     }
 
-    fn enter(&self, name: &[u8], path: &Path) -> nix::Result<Level> {
+    fn enter(&self, name: &[u8], path: &Path, sizes: bool) -> nix::Result<Level> {
         let name = OsStr::from_bytes(name);
         let open = || openat(&self.fd, name, DIRECTORY, Mode::empty());
         let fd = match open() {
@@ -114,7 +157,7 @@ impl Level {
             }
             opened => opened?,
         };
-        Level::open(fd, path.to_owned())
+        Level::open(fd, path.to_owned(), sizes)
     }
 }
 
@@ -127,6 +170,11 @@ fn make_accessible(fd: &OwnedFd) -> nix::Result<()> {
     // A directory of another user stays as it is; git will say what it cannot do there.
     let _ = nix::sys::stat::fchmod(fd.as_fd(), mode | Mode::S_IRWXU);
     Ok(())
+}
+
+fn is_longer(fd: &OwnedFd, name: &[u8], max: u64) -> nix::Result<bool> {
+    let stat = fstatat(fd, OsStr::from_bytes(name), AtFlags::AT_SYMLINK_NOFOLLOW)?;
+    Ok(u64::try_from(stat.st_size).is_ok_and(|size| size > max))
 }
 
 fn kind(fd: &OwnedFd, name: &[u8], told: Option<Type>) -> nix::Result<Kind> {
@@ -207,6 +255,17 @@ pub(super) fn id(path: &Path) -> Result<(u64, u64), WorldError> {
         return Ok((metadata.dev(), metadata.ino()));
     }
     Err(WorldError::io("look at", path)(std::io::ErrorKind::NotADirectory.into()))
+}
+
+/// A path for a person, of at most 200 bytes.
+pub(super) fn shown(path: &Path) -> String {
+    const LIMIT: usize = 200;
+    let whole = path.display().to_string();
+    if whole.len() <= LIMIT {
+        return whole;
+    }
+    let end = whole.floor_char_boundary(LIMIT - "…".len());
+    format!("{}…", whole.get(..end).unwrap_or_default())
 }
 
 /// `path` as one that leads downwards.

@@ -3,14 +3,17 @@
 
 use std::path::{Path, PathBuf};
 
+use tokio_util::sync::CancellationToken;
+
 use super::agent::AgentRepository;
 use super::facts::{Facts, SETUP_FILE};
 use super::frozen::FrozenFiles;
 use super::git::{Git, NewCommit};
+use super::identity::Identity;
 use super::objects::{self, Unsynced};
 use super::shown::Projection;
-use super::tidy::{self, Found};
 use super::{CommitSha, Diff, Reserved, WorldError};
+use super::{claim, stage, tidy};
 use crate::sys::env::Environment;
 
 /// The workspace of one run and the engine's own repository of it, `state/git`.
@@ -19,15 +22,15 @@ use crate::sys::env::Environment;
 /// ended, with all that they started.
 #[derive(Debug)]
 pub struct Workspace {
-    git: Git,
-    facts: Facts,
-    reserved: Reserved,
+    pub(super) git: Git,
+    pub(super) facts: Facts,
+    pub(super) reserved: Reserved,
     shown: Projection,
     best: Point,
     recorded: Option<Point>,
     unsynced: Unsynced,
     agent: Option<AgentRepository>,
-    notes: Vec<String>,
+    pub(super) notes: Vec<String>,
 }
 
 /// A commit and its tree.
@@ -99,7 +102,7 @@ impl Workspace {
             let other = format!("{SETUP_FILE} is of {}", facts.workspace.path.display());
             return Err(refuse(&other));
         }
-        if tidy::id(&place.workspace)? != facts.workspace.id {
+        if Identity::of(&place.workspace)? != facts.workspace.id {
             return Err(refuse("another directory has taken its place since setup"));
         }
         let git = place.git();
@@ -206,14 +209,40 @@ impl Workspace {
     /// # Errors
     /// [`WorldError`] when the engine's own repository fails; what a candidate did wrong is [`Recorded::Refused`].
     pub async fn record(&mut self, iter: u32) -> Result<Recorded, WorldError> {
+        self.record_unless(iter, &CancellationToken::new()).await
+    }
+
+    /// As [`Workspace::record`], until `cancel` says to end it: then the files are no candidate. Neither are they when
+    /// a step takes git longer than ten minutes, nor with a file of more than 4 GiB that is not ignored.
+    ///
+    /// # Errors
+    /// As [`Workspace::record`].
+    pub async fn record_unless(
+        &mut self,
+        iter: u32,
+        cancel: &CancellationToken,
+    ) -> Result<Recorded, WorldError> {
+        let refused = |why| Ok(Recorded::Refused { why });
+        match self.recorded_unless(iter, cancel).await {
+            Ok(Ok(candidate)) => Ok(Recorded::Candidate(candidate)),
+            Ok(Err(why)) => refused(why),
+            Err(error) => stage::given_up(error).map_err(|error| self.explained(error)).and_then(refused),
+        }
+    }
+
+    async fn recorded_unless(
+        &mut self,
+        iter: u32,
+        cancel: &CancellationToken,
+    ) -> Result<Result<Candidate, String>, WorldError> {
         self.recorded = None;
-        let tree = match self.stage().await? {
+        let tree = match self.stage(cancel).await? {
             Ok(tree) => tree,
-            Err(why) => return Ok(Recorded::Refused { why }),
+            Err(why) => return Ok(Err(why)),
         };
         let changed = tree != self.best.tree;
         let (commit, diff) = if changed {
-            let git = self.git.quarantined();
+            let git = self.git.quarantined().bounded(stage::LIMIT, cancel.clone());
             let message = format!("crucible: candidate {iter}");
             let new = self.successor(&tree, message, iter);
             tokio::try_join!(git.commit(&new), git.diff(&self.best.tree, &tree))?
@@ -225,7 +254,7 @@ impl Workspace {
         objects::write_ref(self.git.dir(), &name, &commit, false)?;
         self.notes.extend(self.shown.show_candidate(&objects, &name, &commit)?);
         self.recorded = Some(Point { commit: commit.clone(), tree: tree.clone() });
-        Ok(Recorded::Candidate(Candidate { commit, tree, changed, diff }))
+        Ok(Ok(Candidate { commit, tree, changed, diff }))
     }
 
     /// Makes the files as they are now the best, and returns their commit: the recorded candidate's where apply
@@ -234,7 +263,8 @@ impl Workspace {
     /// # Errors
     /// [`WorldError::Unstageable`] when the files cannot be staged; then the best is what it was.
     pub async fn keep(&mut self) -> Result<CommitSha, WorldError> {
-        let tree = self.stage().await?.map_err(|why| WorldError::Unstageable { why })?;
+        let staged = self.stage(&CancellationToken::new()).await.map_err(|error| self.explained(error))?;
+        let tree = staged.map_err(|why| WorldError::Unstageable { why })?;
         let known = [self.recorded.as_ref(), Some(&self.best)].into_iter().flatten();
         let commit = match known.into_iter().find(|point| point.tree == tree) {
             Some(point) => point.commit.clone(),
@@ -249,12 +279,19 @@ impl Workspace {
         Ok(commit)
     }
 
-    /// Brings the files back to `commit`, which becomes the best. Ignored files stay, and so do reserved ones and
+    /// Brings the files back to `commit`, which becomes the best. A workspace that was removed or replaced is made anew. Ignored files stay, and so do reserved ones and
     /// the contents of submodules that the user's own repository has checked out.
     ///
     /// # Errors
     /// [`WorldError`] when any of it fails; then the workspace cannot be relied on.
     pub async fn restore(&mut self, commit: &CommitSha) -> Result<(), WorldError> {
+        self.restore_files(commit).await.map_err(|error| self.explained(error))
+    }
+
+    async fn restore_files(&mut self, commit: &CommitSha) -> Result<(), WorldError> {
+        if self.missing()?.is_some() {
+            self.make_anew(commit).await?;
+        }
         let to = self.known(commit).await?;
         let found = self.tidy()?;
         let inner = self.not_ignored(found.repositories).await?;
@@ -289,53 +326,11 @@ impl Workspace {
             self.best = point;
         }
         self.notes.extend(self.shown.show_best(objects, &self.best.commit)?);
-        Ok(())
-    }
-
-    /// Stages everything and returns its tree, or why it cannot be a candidate.
-    async fn stage(&mut self) -> Result<Result<CommitSha, String>, WorldError> {
-        let found = self.tidy()?;
-        if let Some(inner) = self.not_ignored(found.repositories).await?.first() {
-            let why = format!("the candidate holds a git repository of its own: {}", inner.display());
-            return Ok(Err(why));
+        if !self.facts.shown.ours {
+            return Ok(());
         }
-        objects::empty_incoming(&self.git)?;
-        let git = self.git.quarantined();
-        match git.add(self.reserved.pathspecs()).await {
-            Ok(()) => git.write_tree().await.map(Ok),
-            Err(WorldError::Git { message, exit, .. }) => {
-                Ok(Err(format!("git cannot stage the candidate: {exit}: {message}")))
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Removes special files that are new, opens directories that were closed, and lists inner repositories.
-    fn tidy(&mut self) -> Result<Found, WorldError> {
-        // One of our own that was cancelled may have left its lock.
-        self.notes.extend(objects::remove_stale_locks(self.git.dir())?);
-        let mut found = tidy::sweep(self.git.work_tree(), &self.reserved)?;
-        found.forget(&self.facts.known);
-        tidy::remove(self.git.work_tree(), &found.special)?;
-        tidy::remove(self.git.work_tree(), &found.deep)?;
-        let note = |what| move |path: &PathBuf| format!("removed {what} {}", path.display());
-        self.notes.extend(found.special.iter().map(note("the special file")));
-        self.notes.extend(found.deep.iter().map(note("the bottomless directory")));
-        Ok(found)
-    }
-
-    /// Those of `repositories` (each a path that ends in `.git`) that stand where git would look for files.
-    async fn not_ignored(&self, mut repositories: Vec<PathBuf>) -> Result<Vec<PathBuf>, WorldError> {
-        repositories.retain(|path| !self.facts.submodules.iter().any(|module| path.starts_with(module)));
-        if repositories.is_empty() {
-            return Ok(repositories);
-        }
-        let around: Vec<PathBuf> =
-            repositories.iter().filter_map(|path| Some(path.parent()?.to_owned())).collect();
-        let ignored = self.git.ignored(&around).await?;
-        repositories
-            .retain(|path| !path.parent().is_some_and(|around| ignored.iter().any(|other| other == around)));
-        Ok(repositories)
+        let state_dir = self.git.dir().parent().unwrap_or(self.git.dir());
+        claim::renew(state_dir, self.git.work_tree(), &self.facts.workspace.id)
     }
 
     fn successor<'a>(&'a self, tree: &'a CommitSha, message: String, iter: u32) -> NewCommit<'a> {

@@ -214,3 +214,142 @@ async fn trees_of_every_kind_come_back_byte_for_byte() {
     ])
     .await;
 }
+
+#[tokio::test]
+async fn what_git_would_read_for_ever_or_not_at_all_is_refused_by_name() {
+    let chain = |name: &str, count: u32| {
+        format!(
+            "echo 2 > a; i=0; while [ $i -lt {count} ]; do mkdir {name} && cd -P {name} || exit 1; i=$((i+1)); done; echo x > x"
+        )
+    };
+    let long = "n".repeat(250);
+    check_all([
+        ("huge", "echo 2 > a; truncate -s 8T big".to_owned(), Refused("4294967296 bytes: big")),
+        ("huge for a tracked file", "truncate -s 8T src/b".to_owned(), Refused("bytes: src/b")),
+        (
+            "rules",
+            "head -c 1048577 /dev/zero | tr '\\0' '\\n' > src/.gitignore".to_owned(),
+            Refused("too large for that: src/.gitignore"),
+        ),
+        ("huge rules", "truncate -s 8T .gitignore".to_owned(), Refused("too large for that: .gitignore")),
+        (
+            "huge attributes",
+            "truncate -s 8T sub/.gitattributes".to_owned(),
+            Refused("too large for that: sub/.gitattributes"),
+        ),
+        (
+            "rules of the largest size",
+            "head -c 1048576 /dev/zero | tr '\\0' '\\n' > src/.gitignore".to_owned(),
+            Changed,
+        ),
+        ("long path", chain(&long, 40), Refused("deeper than git can follow: nnn")),
+        ("path just too long for git", chain(&long, 17), Refused("deeper than git can follow: nnn")),
+        ("path as long as git can follow", chain(&long, 15), Changed),
+        ("deep", chain("d", 600), Refused("deeper than git can follow: d/d")),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn an_ignored_file_may_be_as_large_as_it_likes() {
+    let case = Case::with_upstream(UPSTREAM).await;
+    let mut world = case.world().await;
+    let baseline = world.snapshot().await.unwrap();
+    // What is to be staged takes so long that all files are looked at.
+    case.sh("pack/workspace", "truncate -s 2G big; mkdir cache; truncate -s 8T cache/big").await;
+    assert!(candidate(world.workspace().record(1).await.unwrap()).changed);
+    world.restore(&baseline).await.unwrap();
+    assert!(!case.path("pack/workspace/big").exists());
+    assert!(case.path("pack/workspace/cache/big").exists());
+}
+
+#[tokio::test]
+async fn a_long_name_is_shortened_in_the_reason() {
+    let case = Case::with_upstream(UPSTREAM).await;
+    let mut world = case.world().await;
+    let script = format!(
+        "i=0; while [ $i -lt 40 ]; do mkdir {0} && cd -P {0} || exit 1; i=$((i+1)); done",
+        "n".repeat(250)
+    );
+    case.sh("pack/workspace", &script).await;
+    let recorded = world.workspace().record(1).await.unwrap();
+    let Recorded::Refused { why } = recorded else { panic!("not refused") };
+    let told = world.workspace().take_notes();
+    assert!(why.len() < 300 && told.iter().all(|note| note.len() < 300), "{why} {told:?}");
+}
+
+#[tokio::test]
+async fn an_empty_tracked_file_that_became_huge_is_put_back_unread() {
+    let case = Case::with_upstream("touch empty && echo a > a").await;
+    let mut world = case.world().await;
+    let baseline = world.snapshot().await.unwrap();
+    // A multiple of 4 GiB is what an index, which counts in 32 bits, could take for nothing.
+    case.sh("pack/workspace", "truncate -s 8T empty").await;
+    assert!(matches!(world.workspace().record(1).await.unwrap(), Recorded::Refused { .. }));
+    world.restore(&baseline).await.unwrap();
+    assert_eq!(tree(&case.workspace())["empty"], "false ");
+}
+
+#[tokio::test]
+async fn a_recording_that_is_cancelled_gives_no_candidate_and_hinders_nothing() {
+    let case = Case::with_upstream(UPSTREAM).await;
+    let mut world = case.world().await;
+    let baseline = world.snapshot().await.unwrap();
+    let before = tree(&case.workspace());
+    // As large as is allowed: it takes git seconds to read, and has it begun with before anything is cancelled.
+    case.sh("pack/workspace", "truncate -s 4G big").await;
+    let cancel = CancellationToken::new();
+    let packs = case.path("pack/state/git/incoming/pack");
+    let begun = async {
+        while fs::read_dir(&packs).map_or(0, Iterator::count) == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        cancel.cancel();
+    };
+    let (recorded, ()) = tokio::join!(world.workspace().record_unless(1, &cancel), begun);
+    let Recorded::Refused { why } = recorded.unwrap() else { panic!("not refused") };
+    assert!(why.contains("cancelled"), "{why}");
+    world.restore(&baseline).await.unwrap();
+    assert_eq!(tree(&case.workspace()), before);
+    case.sh("pack/workspace", "echo 2 > a").await;
+    assert!(candidate(world.workspace().record(2).await.unwrap()).changed);
+}
+
+#[tokio::test]
+async fn a_workspace_that_was_taken_away_is_made_anew() {
+    check_all(
+        [
+            ("removed", "rm -rf \"$PWD\""),
+            ("moved", "mv \"$PWD\" ../moved"),
+            ("moved, and a link to it", "cd ..; mv workspace moved; ln -s moved workspace"),
+            ("a link out", "cd ..; rm -rf workspace; ln -s \"$OUTSIDE\" workspace"),
+            ("a dangling link", "cd ..; rm -rf workspace; ln -s nowhere workspace"),
+            ("a file", "cd ..; rm -rf workspace; echo x > workspace"),
+            ("a FIFO", "cd ..; rm -rf workspace; mkfifo workspace"),
+            ("an empty directory", "cd ..; rm -rf workspace; mkdir workspace"),
+            ("a directory with files", "cd ..; rm -rf workspace; mkdir workspace; echo x > workspace/a"),
+            ("a copy", "cd ..; cp -a workspace copy; rm -rf workspace; mv copy workspace"),
+            ("swapped", "cd ..; cp -a workspace copy; mv workspace moved; mv copy workspace"),
+        ]
+        .map(|(name, script)| (name, script, Refused("the workspace was removed or replaced"))),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn what_stood_in_the_place_of_the_workspace_is_not_lost() {
+    let case = Case::with_upstream("mkdir .claude && echo tracked > .claude/x && echo a > a").await;
+    let mut world = case.world().await;
+    let baseline = world.snapshot().await.unwrap();
+    let before = tree(&case.workspace());
+    case.sh("pack", "mv workspace moved; mkdir workspace; echo precious > workspace/mine").await;
+    assert!(matches!(world.snapshot().await, Err(WorldError::Unstageable { .. })));
+    world.restore(&baseline).await.unwrap();
+    assert_eq!(tree(&case.workspace()), before, "reserved files of the base are there too");
+    assert_eq!(fs::read_to_string(case.path("pack/workspace.displaced-1/mine")).unwrap(), "precious\n");
+    assert_eq!(tree(&case.path("pack/moved")), before);
+    // The run's facts and its claim know the new directory.
+    let spec = case.clone_spec();
+    Workspace::open(&spec.place).await.unwrap();
+    case.set_up(&spec).await.unwrap();
+}

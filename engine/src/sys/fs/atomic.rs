@@ -170,3 +170,9 @@ pub(super) fn random_name() -> OsString {
     let random = std::hash::RandomState::new().build_hasher().finish();
     format!(".crucible-{random:016x}.tmp").into()
 }
+
+/// Text that nobody has by accident: 32 hexadecimal digits.
+pub fn unguessable() -> String {
+    let random = || std::hash::RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x}", random(), random())
+}

@@ -63,7 +63,7 @@ pub fn restore_frozen<R: Read>(
 /// Whatever keeps it from being read, the answer is to write it anew.
 fn is_intact(root: &Root, frozen: &FrozenFile) -> bool {
     let expect = Hashed { sha256: frozen.sha256, len: frozen.len, mode: frozen.mode };
-    matches!(root.hash_regular(&frozen.dst), Ok(Some(found)) if found == expect)
+    matches!(root.hash_regular(&frozen.dst, frozen.len), Ok(Some(found)) if found == expect)
 }
 
 /// A reader that hashes what passes.

@@ -16,7 +16,7 @@ mod remove;
 mod root;
 mod walk;
 
-pub use atomic::{Obstacles, WriteOptions};
+pub use atomic::{Obstacles, WriteOptions, unguessable};
 pub use copy::{Copied, copy_tree};
 pub use frozen::{FrozenFile, Hashed, restore_frozen};
 pub use private::{PrivateFile, create_private_dir, private_file, read_bounded};

@@ -68,17 +68,21 @@ impl Root {
         }
     }
 
-    /// SHA-256, length and mode of a regular file; none if nothing is there.
+    /// SHA-256, length and mode of a regular file; none if nothing is there. A file that says that it is longer than
+    /// `max` bytes is not read.
     ///
     /// # Errors
     /// As [`Root::read`].
-    pub fn hash_regular(&self, path: &RelPath) -> Result<Option<Hashed>, FsError> {
-        let Some(mut file) = self.open_regular(path)? else { return Ok(None) };
+    pub fn hash_regular(&self, path: &RelPath, max: u64) -> Result<Option<Hashed>, FsError> {
+        let Some(file) = self.open_regular(path)? else { return Ok(None) };
         let failed = self.failed("read", path);
-        let (mode, mut hasher, mut len) = match file.metadata() {
-            Ok(metadata) => (metadata.mode() & 0o7777, Sha256::new(), 0),
-            Err(source) => return Err(failed(source)),
-        };
+        let metadata = file.metadata().map_err(&failed)?;
+        if metadata.len() > max {
+            return Err(FsError::TooLarge { path: self.path.join(path), max });
+        }
+        let (mode, mut hasher, mut len) = (metadata.mode() & 0o7777, Sha256::new(), 0);
+        // One byte more than is allowed is enough to tell a file that grows meanwhile.
+        let mut file = file.take(max.saturating_add(1));
         let mut buffer = vec![0; 64 * 1024];
         loop {
             match file.read(&mut buffer) {

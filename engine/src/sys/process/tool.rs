@@ -132,7 +132,7 @@ impl ToolOutput {
 
 /// A program that the engine trusts, to be run any number of times. It runs in a process group of its own, so a
 /// terminal's interrupt does not reach it, and the group is killed when the tool exits, when the time is up,
-/// when the token is cancelled and when the future is dropped.
+/// when the token is cancelled and when the future is dropped; the program itself also dies with the engine.
 #[derive(Debug)]
 pub struct Tool {
     program: OsString,
@@ -254,6 +254,7 @@ impl Tool {
     fn spawn(&self, program: &Path) -> io::Result<Running> {
         let mut command = command(program, &self.args, &self.env);
         command.process_group(0);
+        super::bound::die_with_this_process(&mut command);
         if let Some(directory) = &self.cwd {
             command.current_dir(directory);
         }

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use super::command::PackRunner;
 use super::facts::{Facts, Location, SETUP_FILE, Shown};
 use super::git::{Git, NewCommit};
+use super::identity::Identity;
 use super::objects::Unsynced;
 use super::shown::Projection;
 use super::workspace::{Place, Workspace, branch};
@@ -108,11 +109,15 @@ impl<'a> Setup<'a> {
             self.require_clean(&git, &reserved, &base).await?;
         }
         let frozen = inject::put_all(spec, &git, &base.commit, &submodules).await?;
-        let known = tidy::sweep(&spec.place.workspace, &reserved)?.into_all();
+        let mut known = tidy::sweep(&spec.place.workspace, &reserved)?.into_all();
+        known.extend(tidy::large(&spec.place.workspace, &reserved)?);
         let baseline = self.baseline(&git, &reserved, &base).await?;
         let facts = Facts {
             run: spec.run.clone(),
-            workspace: Location { path: spec.place.workspace.clone(), id: tidy::id(&spec.place.workspace)? },
+            workspace: Location {
+                path: spec.place.workspace.clone(),
+                id: Identity::of(&spec.place.workspace)?,
+            },
             base: base.commit,
             baseline,
             date: base.date,
@@ -165,7 +170,7 @@ impl<'a> Setup<'a> {
         unsynced.add(git.dir(), &objects);
         unsynced.sync(git.dir())?;
         if self.spec.source != Source::InPlace {
-            claim::settle(&self.spec.place, facts.workspace.id)?;
+            claim::settle(state_dir, &self.spec.place.workspace, &self.spec.place.workspace)?;
         }
         claim::write_private(&state_dir.join(SETUP_FILE), &facts.to_json()?)?;
         let baseline = facts.baseline.clone();

@@ -43,11 +43,15 @@ fn whatever_was_done_to_it_is_undone_and_nothing_outside_changes() {
     fn fifo(path: &Path) {
         nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
     }
-    let attacks: [(&str, Attack); 13] = [
+    let attacks: [(&str, Attack); 14] = [
         ("removed", |ws| std::fs::remove_file(ws.join("judge/bin/score.sh")).unwrap()),
         ("edited", |ws| std::fs::write(ws.join("judge/bin/score.sh"), "echo 9").unwrap()),
         ("same length", |ws| std::fs::write(ws.join("judge/bin/score.sh"), [b'x'; 30]).unwrap()),
         ("longer", |ws| std::fs::write(ws.join("judge/bin/score.sh"), [JUDGE, b"#"].concat()).unwrap()),
+        ("enormous", |ws| {
+            let file = std::fs::File::options().write(true).open(ws.join("judge/bin/score.sh")).unwrap();
+            file.set_len(1 << 41).unwrap();
+        }),
         ("not executable", |ws| {
             std::fs::set_permissions(ws.join("judge/bin/score.sh"), PermissionsExt::from_mode(0o644))
                 .unwrap();
@@ -81,7 +85,7 @@ fn whatever_was_done_to_it_is_undone_and_nothing_outside_changes() {
         let (top, root) = workspace();
         attack(root.path());
         assert!(restore_frozen(&root, &frozen(), || Ok(JUDGE)).unwrap(), "{name}: not noticed");
-        let found = root.hash_regular(&frozen().dst).unwrap().unwrap();
+        let found = root.hash_regular(&frozen().dst, u64::MAX).unwrap().unwrap();
         assert_eq!((found.sha256, found.mode), (frozen().sha256, 0o755), "{name}");
         assert_eq!(std::fs::read_to_string(top.path().join("out/score.sh")).unwrap(), "outside", "{name}");
         assert_eq!(std::fs::read_dir(top.path().join("out")).unwrap().count(), 1, "{name}");
