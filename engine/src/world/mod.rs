@@ -15,6 +15,7 @@ mod foreign;
 mod frozen;
 mod git;
 mod guard;
+mod index;
 mod layout;
 mod objects;
 mod pristine;

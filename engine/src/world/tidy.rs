@@ -1,6 +1,7 @@
 //! Turns a workspace that an agent had its hands on into one that git can walk.
 //! It refuses to know what git makes of it, and follows no link.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -31,6 +32,8 @@ pub(super) struct Found {
     pub(super) repositories: Vec<PathBuf>,
     /// Directories that nest too deep to be walked.
     pub(super) deep: Vec<PathBuf>,
+    /// Symbolic links.
+    pub(super) links: BTreeSet<PathBuf>,
 }
 
 impl Found {
@@ -41,7 +44,7 @@ impl Found {
         }
     }
 
-    /// All of it.
+    /// All that git cannot hold.
     pub(super) fn into_all(self) -> Vec<PathBuf> {
         [self.special, self.repositories, self.deep].concat()
     }
@@ -74,7 +77,10 @@ pub(super) fn sweep(workspace: &Path, reserved: &Reserved) -> Result<Found, Worl
                 Ok(below) => levels.push(below),
                 Err(errno) => return Err(failed(&workspace.join(path), errno)),
             },
-            Kind::Dir | Kind::File | Kind::Link => {}
+            Kind::Link => {
+                found.links.insert(path);
+            }
+            Kind::Dir | Kind::File => {}
         }
     }
     Ok(found)
@@ -100,7 +106,7 @@ impl Level {
             }
         }
         // Only what can matter is remembered: most entries are plain files.
-        entries.retain(|(name, kind)| name == b".git" || !matches!(kind, Kind::File | Kind::Link));
+        entries.retain(|(name, kind)| name == b".git" || *kind != Kind::File);
         Ok(Level { fd, path, entries })
     }
 
@@ -163,6 +169,30 @@ pub(super) fn remove(workspace: &Path, paths: &[PathBuf]) -> Result<(), WorldErr
     Ok(())
 }
 
+/// Removes those of `links` that stand where one of `files` has a directory: to git such a file could seem to be there.
+pub(super) fn remove_links_above(
+    workspace: &Path,
+    links: &mut BTreeSet<PathBuf>,
+    files: &[PathBuf],
+) -> Result<(), WorldError> {
+    for file in files {
+        if let Some(link) = file.ancestors().skip(1).find_map(|dir| links.take(dir)) {
+            remove(workspace, &[link])?;
+        }
+    }
+    Ok(())
+}
+
+/// Those of `paths` at which something stands, with no link on the way.
+pub(super) fn standing(workspace: &Path, mut paths: Vec<PathBuf>) -> Result<Vec<PathBuf>, WorldError> {
+    if paths.is_empty() {
+        return Ok(paths);
+    }
+    let root = Root::open(workspace).map_err(failed)?;
+    paths.retain(|path| rel(path).is_ok_and(|path| matches!(root.kind(&path), Ok(Some(_)))));
+    Ok(paths)
+}
+
 /// Makes the directories of submodules that were never filled empty again.
 pub(super) fn put_back_submodules(workspace: &Path, hollow: &[PathBuf]) -> Result<(), WorldError> {
     if hollow.is_empty() {
@@ -180,14 +210,31 @@ pub(super) fn put_back_submodules(workspace: &Path, hollow: &[PathBuf]) -> Resul
     Ok(())
 }
 
-/// Those of `submodules` that have nothing in them.
-pub(super) fn hollow(workspace: &Path, submodules: &[PathBuf]) -> Result<Vec<PathBuf>, WorldError> {
+/// The first of `submodules` that has something in it, or is something else than a directory.
+pub(super) fn filled(workspace: &Path, submodules: &[PathBuf]) -> Result<Option<PathBuf>, WorldError> {
     let root = Root::open(workspace).map_err(failed)?;
-    let mut hollow = submodules.to_vec();
-    let mut error = None;
-    hollow
-        .retain(|path| is_empty_dir(&root, path).unwrap_or_else(|failure| error.replace(failure).is_some()));
-    error.map_or(Ok(hollow), Err)
+    for path in submodules {
+        let absent = workspace.join(path).symlink_metadata().is_err();
+        if !absent && !is_empty_dir(&root, path)? {
+            return Ok(Some(path.clone()));
+        }
+    }
+    Ok(None)
+}
+
+/// Makes directories again that held nothing, but for those whose place is taken.
+pub(super) fn put_back_empty(workspace: &Path, empty: &[PathBuf]) -> Result<(), WorldError> {
+    let root = Root::open(workspace).map_err(failed)?;
+    for path in empty {
+        let kind = |path: &Path| root.kind(&rel(path)?).map_err(failed);
+        let mut above = path.ancestors().filter(|path| !path.as_os_str().is_empty());
+        // What is in the way was there in the best too, or is ignored.
+        if above.all(|path| matches!(kind(path), Ok(None | Some(Kind::Dir)))) {
+            let full = workspace.join(path);
+            std::fs::create_dir_all(&full).map_err(WorldError::io("make", &full))?;
+        }
+    }
+    Ok(())
 }
 
 fn is_empty_dir(root: &Root, path: &Path) -> Result<bool, WorldError> {
