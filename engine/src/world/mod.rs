@@ -16,6 +16,7 @@ mod frozen;
 mod git;
 mod guard;
 mod identity;
+mod index;
 mod layout;
 mod objects;
 mod pristine;

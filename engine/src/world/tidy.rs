@@ -1,6 +1,7 @@
 //! Turns a workspace that an agent had its hands on into one that git can walk.
 //! It refuses to know what git makes of it, and follows no link.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -49,6 +50,8 @@ pub(super) struct Found {
     pub(super) rules: Vec<PathBuf>,
     /// Other files that are longer than [`LARGEST`], from [`large`] alone.
     pub(super) large: Vec<PathBuf>,
+    /// Symbolic links.
+    pub(super) links: BTreeSet<PathBuf>,
 }
 
 impl Found {
@@ -59,7 +62,7 @@ impl Found {
         }
     }
 
-    /// All of it.
+    /// All that git cannot hold.
     pub(super) fn into_all(self) -> Vec<PathBuf> {
         [self.special, self.repositories, self.deep, self.rules].concat()
     }
@@ -107,7 +110,9 @@ fn walk(workspace: &Path, reserved: &Reserved, sizes: bool) -> Result<Found, Wor
             },
             Kind::File if RULES.contains(&name.as_slice()) => found.rules.push(path),
             Kind::File => found.large.push(path),
-            Kind::Link => {}
+            Kind::Link => {
+                found.links.insert(path);
+            }
         }
     }
     Ok(found)
@@ -137,8 +142,7 @@ impl Level {
                 _ if name == b".git" => true,
                 Kind::File if RULES.contains(&name) => is_longer(&fd, name, LARGEST_RULES)?,
                 Kind::File => sizes && is_longer(&fd, name, LARGEST)?,
-                Kind::Link => false,
-                Kind::Dir | Kind::Fifo | Kind::Socket | Kind::Device => true,
+                Kind::Link | Kind::Dir | Kind::Fifo | Kind::Socket | Kind::Device => true,
             };
             if matters {
                 entries.push((name.to_owned(), kind));
@@ -211,6 +215,30 @@ pub(super) fn remove(workspace: &Path, paths: &[PathBuf]) -> Result<(), WorldErr
     Ok(())
 }
 
+/// Removes those of `links` that stand where one of `files` has a directory: to git such a file could seem to be there.
+pub(super) fn remove_links_above(
+    workspace: &Path,
+    links: &mut BTreeSet<PathBuf>,
+    files: &[PathBuf],
+) -> Result<(), WorldError> {
+    for file in files {
+        if let Some(link) = file.ancestors().skip(1).find_map(|dir| links.take(dir)) {
+            remove(workspace, &[link])?;
+        }
+    }
+    Ok(())
+}
+
+/// Those of `paths` at which something stands, with no link on the way.
+pub(super) fn standing(workspace: &Path, mut paths: Vec<PathBuf>) -> Result<Vec<PathBuf>, WorldError> {
+    if paths.is_empty() {
+        return Ok(paths);
+    }
+    let root = Root::open(workspace).map_err(failed)?;
+    paths.retain(|path| rel(path).is_ok_and(|path| matches!(root.kind(&path), Ok(Some(_)))));
+    Ok(paths)
+}
+
 /// Makes the directories of submodules that were never filled empty again.
 pub(super) fn put_back_submodules(workspace: &Path, hollow: &[PathBuf]) -> Result<(), WorldError> {
     if hollow.is_empty() {
@@ -228,14 +256,31 @@ pub(super) fn put_back_submodules(workspace: &Path, hollow: &[PathBuf]) -> Resul
     Ok(())
 }
 
-/// Those of `submodules` that have nothing in them.
-pub(super) fn hollow(workspace: &Path, submodules: &[PathBuf]) -> Result<Vec<PathBuf>, WorldError> {
+/// The first of `submodules` that has something in it, or is something else than a directory.
+pub(super) fn filled(workspace: &Path, submodules: &[PathBuf]) -> Result<Option<PathBuf>, WorldError> {
     let root = Root::open(workspace).map_err(failed)?;
-    let mut hollow = submodules.to_vec();
-    let mut error = None;
-    hollow
-        .retain(|path| is_empty_dir(&root, path).unwrap_or_else(|failure| error.replace(failure).is_some()));
-    error.map_or(Ok(hollow), Err)
+    for path in submodules {
+        let absent = workspace.join(path).symlink_metadata().is_err();
+        if !absent && !is_empty_dir(&root, path)? {
+            return Ok(Some(path.clone()));
+        }
+    }
+    Ok(None)
+}
+
+/// Makes directories again that held nothing, but for those whose place is taken.
+pub(super) fn put_back_empty(workspace: &Path, empty: &[PathBuf]) -> Result<(), WorldError> {
+    let root = Root::open(workspace).map_err(failed)?;
+    for path in empty {
+        let kind = |path: &Path| root.kind(&rel(path)?).map_err(failed);
+        let mut above = path.ancestors().filter(|path| !path.as_os_str().is_empty());
+        // What is in the way was there in the best too, or is ignored.
+        if above.all(|path| matches!(kind(path), Ok(None | Some(Kind::Dir)))) {
+            let full = workspace.join(path);
+            std::fs::create_dir_all(&full).map_err(WorldError::io("make", &full))?;
+        }
+    }
+    Ok(())
 }
 
 fn is_empty_dir(root: &Root, path: &Path) -> Result<bool, WorldError> {
