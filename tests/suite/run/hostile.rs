@@ -53,11 +53,12 @@ const LARGE: &str = "truncate -s 4G big";
 
 #[test]
 fn git_dies_with_an_engine_that_is_killed() {
-    let pack = Pack::new(LARGE, COUNT, "");
+    // Each is as large as is allowed, and all of them keep git busy for longer than the test waits.
+    let agent = format!("for n in $(seq 300); do truncate -s 4G big$n; done; {LARGE}");
+    let pack = Pack::new(&agent, COUNT, "");
     let mut engine = pack.command(&["--iterations", "1"]).spawn().unwrap();
     let staging = staging_of(&pack, &engine);
-    // One that is stopped neither ends by itself nor notices that a pipe has closed.
-    kill(staging, Signal::SIGSTOP).unwrap();
+    assert!(is_running(staging));
     engine.kill().unwrap();
     engine.wait().unwrap();
     let end = Instant::now() + BOUND;
