@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use engine::sys::clock::Clock;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -14,13 +15,13 @@ use crate::support::{COUNT, Pack, RAISE, Ran, Skip, git, program, skip};
 const BOUND: Duration = Duration::from_secs(120);
 
 fn waited_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + BOUND;
+    let clock = Clock::start();
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < end, "{what} did not come");
-        std::thread::sleep(Duration::from_millis(2));
+        assert!(clock.monotonic() < BOUND, "{what} did not come");
+        std::thread::yield_now();
     }
 }
 
@@ -61,9 +62,9 @@ fn git_dies_with_an_engine_that_is_killed() {
     assert!(is_running(staging));
     engine.kill().unwrap();
     engine.wait().unwrap();
-    let end = Instant::now() + BOUND;
-    while is_running(staging) && Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(2));
+    let clock = Clock::start();
+    while is_running(staging) && clock.monotonic() < BOUND {
+        std::thread::yield_now();
     }
     let left = is_running(staging);
     if left {
