@@ -87,7 +87,7 @@ impl Workspace {
         for (what, paths) in [
             ("the special file", &found.special),
             ("the bottomless directory", &found.deep),
-            ("the oversized file", &found.rules),
+            ("the oversized file", &found.oversized),
         ] {
             tidy::remove(self.git.work_tree(), paths)?;
             self.notes.extend(paths.iter().map(|path| format!("removed {what} {}", shown(path))));
@@ -122,7 +122,7 @@ fn unseen(found: &Found) -> Option<String> {
     if let Some(deep) = found.deep.first() {
         return Some(format!("the candidate nests directories deeper than git can follow: {}", shown(deep)));
     }
-    let rules = found.rules.first()?;
+    let rules = found.oversized.first()?;
     Some(format!(
         "the candidate holds a file that git reads whole, and it is too large for that: {}",
         shown(rules)

@@ -47,7 +47,7 @@ pub(super) struct Found {
     /// Directories that nest too deep to be walked.
     pub(super) deep: Vec<PathBuf>,
     /// Files that git would read whole and that are too long for that.
-    pub(super) rules: Vec<PathBuf>,
+    pub(super) oversized: Vec<PathBuf>,
     /// Other files that are longer than [`LARGEST`], from [`large`] alone.
     pub(super) large: Vec<PathBuf>,
     /// Symbolic links.
@@ -57,14 +57,14 @@ pub(super) struct Found {
 impl Found {
     /// Leaves out what was there before any agent ran.
     pub(super) fn forget(&mut self, known: &[PathBuf]) {
-        for list in [&mut self.special, &mut self.repositories, &mut self.deep, &mut self.rules] {
+        for list in [&mut self.special, &mut self.repositories, &mut self.deep, &mut self.oversized] {
             list.retain(|path| !known.contains(path));
         }
     }
 
     /// All that git cannot hold.
     pub(super) fn into_all(self) -> Vec<PathBuf> {
-        [self.special, self.repositories, self.deep, self.rules].concat()
+        [self.special, self.repositories, self.deep, self.oversized].concat()
     }
 }
 
@@ -108,7 +108,7 @@ fn walk(workspace: &Path, reserved: &Reserved, sizes: bool) -> Result<Found, Wor
                 Ok(below) => levels.push(below),
                 Err(errno) => return Err(failed(&workspace.join(path), errno)),
             },
-            Kind::File if RULES.contains(&name.as_slice()) => found.rules.push(path),
+            Kind::File if RULES.contains(&name.as_slice()) => found.oversized.push(path),
             Kind::File => found.large.push(path),
             Kind::Link => {
                 found.links.insert(path);

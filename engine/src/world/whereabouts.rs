@@ -151,6 +151,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_directory_is_absent_unless_it_is_the_very_one_and_a_closed_one_is_opened() {
+        let top = tempfile::tempdir().unwrap();
+        let dir = top.path().join("dir");
+        fs::create_dir(&dir).unwrap();
+        let id = Identity::of(&dir).unwrap();
+        fs::set_permissions(&dir, Permissions::from_mode(0o050)).unwrap();
+        assert_eq!(absent(&dir, &id), None);
+        assert_eq!(dir.metadata().unwrap().permissions().mode() & 0o7777, 0o750);
+        let later = Identity { born: id.born.map(|(secs, nanos)| (secs, nanos ^ 1)), ..id };
+        assert!(id.born.is_none() || absent(&dir, &later).unwrap().contains("another directory"));
+        let link = top.path().join("link");
+        std::os::unix::fs::symlink(&dir, &link).unwrap();
+        assert!(absent(&link, &id).unwrap().contains("symbolic link"));
+        fs::write(top.path().join("file"), "").unwrap();
+        assert!(absent(&top.path().join("file"), &id).unwrap().contains("something else"));
+        assert!(absent(&top.path().join("none"), &id).unwrap().contains("nothing"));
+    }
+
+    #[test]
     fn paths_of_the_mount_table_are_read_back() {
         for (text, expect) in
             [("/a", "/a"), ("/a\\040b", "/a b"), ("/a\\134\\011", "/a\\\t"), ("/a\\9", "/a\\9")]

@@ -302,7 +302,7 @@ async fn a_recording_that_is_cancelled_gives_no_candidate_and_hinders_nothing() 
     let packs = case.path("pack/state/git/incoming/pack");
     let begun = async {
         while fs::read_dir(&packs).map_or(0, Iterator::count) == 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            tokio::task::yield_now().await;
         }
         cancel.cancel();
     };
