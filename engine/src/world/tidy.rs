@@ -23,6 +23,12 @@ const DIRECTORY: OFlag =
 /// Directories below this many others are not walked. git itself ends at paths of 4,096 bytes.
 const DEEPEST: usize = 512;
 
+/// What tells git in its directory which files to ignore.
+const IGNORE_FILE: &[u8] = b".gitignore";
+
+/// The most that is read of an ignore file.
+const IGNORE_LIMIT: u64 = 1 << 20;
+
 /// What a walk found that git cannot hold. Paths are relative to the workspace.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
@@ -32,6 +38,8 @@ pub(super) struct Found {
     pub(super) repositories: Vec<PathBuf>,
     /// Directories that nest too deep to be walked.
     pub(super) deep: Vec<PathBuf>,
+    /// Ignore files.
+    pub(super) rules: BTreeSet<PathBuf>,
     /// Symbolic links.
     pub(super) links: BTreeSet<PathBuf>,
 }
@@ -80,6 +88,9 @@ pub(super) fn sweep(workspace: &Path, reserved: &Reserved) -> Result<Found, Worl
             Kind::Link => {
                 found.links.insert(path);
             }
+            Kind::File if name == IGNORE_FILE => {
+                found.rules.insert(path);
+            }
             Kind::Dir | Kind::File => {}
         }
     }
@@ -106,7 +117,8 @@ impl Level {
             }
         }
         // Only what can matter is remembered: most entries are plain files.
-        entries.retain(|(name, kind)| name == b".git" || *kind != Kind::File);
+        entries
+            .retain(|(name, kind)| matches!(name.as_slice(), b".git" | IGNORE_FILE) || *kind != Kind::File);
         Ok(Level { fd, path, entries })
     }
 
@@ -181,6 +193,23 @@ pub(super) fn remove_links_above(
         }
     }
     Ok(())
+}
+
+/// Those of the ignore files `rules` that take something out of what others ignore, or cannot be read.
+pub(super) fn negating(workspace: &Path, rules: &[PathBuf]) -> Result<BTreeSet<PathBuf>, WorldError> {
+    let root = Root::open(workspace).map_err(failed)?;
+    let mut negating = BTreeSet::new();
+    for path in rules {
+        let text = match root.read(&rel(path)?, IGNORE_LIMIT) {
+            Ok(None) => continue,
+            Ok(Some(text)) => Some(text),
+            Err(_) => None,
+        };
+        if text.is_none_or(|text| text.split(|&byte| byte == b'\n').any(|line| line.starts_with(b"!"))) {
+            negating.insert(path.clone());
+        }
+    }
+    Ok(negating)
 }
 
 /// Those of `paths` at which something stands, with no link on the way.

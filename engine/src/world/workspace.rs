@@ -29,6 +29,8 @@ pub struct Workspace {
     unsynced: Unsynced,
     /// Links that have been seen to stand nowhere in the way of the best's files.
     links: BTreeSet<PathBuf>,
+    /// Ignore files that have been seen to be the best's.
+    rules: BTreeSet<PathBuf>,
     agent: Option<AgentRepository>,
     notes: Vec<String>,
 }
@@ -138,6 +140,7 @@ impl Workspace {
             recorded: None,
             unsynced: Unsynced::default(),
             links: BTreeSet::new(),
+            rules: BTreeSet::new(),
             agent: None,
             notes: Vec::new(),
         })
@@ -278,6 +281,7 @@ impl Workspace {
         // Only now are the rules those of the commit.
         let inner = self.not_ignored(tidy::standing(self.git.work_tree(), found.repositories)?).await?;
         tidy::remove(self.git.work_tree(), &inner)?;
+        self.remove_foreign_rules(&found.rules).await?;
         self.git.clean(self.reserved.clean_excludes()).await?;
         tidy::put_back_submodules(self.git.work_tree(), &self.facts.hollow)?;
         tidy::put_back_empty(self.git.work_tree(), &self.facts.empty)?;
@@ -310,6 +314,7 @@ impl Workspace {
             objects::write_ref(self.git.dir(), &branch(&self.facts.run), &point.commit, true)?;
             self.best = point;
             self.links.clear();
+            self.rules.clear();
         }
         if self.facts.shows_unmarked() {
             self.git.write_unmarked(&self.facts.fixed).await?;
@@ -348,6 +353,37 @@ impl Workspace {
         self.notes.extend(found.special.iter().map(note("the special file")));
         self.notes.extend(found.deep.iter().map(note("the bottomless directory")));
         Ok(found)
+    }
+
+    /// Removes ignore files that are not the best's, so that cleaning goes by its rules alone. One that is ignored itself
+    /// stays, as all that is, unless it takes something out of what the best ignores.
+    async fn remove_foreign_rules(&mut self, rules: &BTreeSet<PathBuf>) -> Result<(), WorldError> {
+        let new = rules.difference(&self.rules).filter(|path| !self.reserved.covers(path));
+        let mut foreign: Vec<PathBuf> = new.cloned().collect();
+        if foreign.is_empty() {
+            return Ok(());
+        }
+        let tracked = self.git.entries(|_, path| foreign.iter().any(|other| other == path)).await?;
+        foreign.retain(|path| !tracked.contains(path));
+        self.rules.extend(tracked);
+        let negating = tidy::negating(self.git.work_tree(), &foreign)?;
+        let decisive = |path: &Path| match path.parent() {
+            Some(dir) if negating.contains(path) => dir.to_owned(),
+            _ => path.to_owned(),
+        };
+        // One that is removed may have been what had another ignored.
+        while !foreign.is_empty() {
+            let asked = foreign.iter().map(|path| decisive(path)).filter(|path| !path.as_os_str().is_empty());
+            let ignored = self.git.ignored(&asked.collect::<Vec<_>>()).await?;
+            let (left, removed): (Vec<_>, Vec<_>) =
+                foreign.into_iter().partition(|path| ignored.contains(&decisive(path)));
+            tidy::remove(self.git.work_tree(), &removed)?;
+            if removed.is_empty() {
+                break;
+            }
+            foreign = left;
+        }
+        Ok(())
     }
 
     /// Those of `repositories` (each a path that ends in `.git`) that stand where git would look for files.
