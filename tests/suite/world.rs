@@ -6,6 +6,7 @@ mod commands;
 mod hostile;
 mod inplace;
 mod keep;
+mod persons;
 mod setup;
 
 use std::collections::BTreeMap;

@@ -70,7 +70,7 @@ impl World for CommandWorld {
         match self.domain_token(&domain.snapshot_cmd).await {
             Ok(token) => Ok(SnapshotToken::composite(commit, token)),
             Err(error) => {
-                self.workspace.return_to(before)?;
+                self.workspace.return_to(before).await?;
                 Err(error)
             }
         }

@@ -97,7 +97,7 @@ pub enum WorldError {
         path: PathBuf,
     },
     /// The tree to work on in place holds work that a reset would lose.
-    #[error("work in place in {}: {}; commit or stash them, or leave `dir` out so that a clone is used", path.display(), uncommitted(.first, *.more))]
+    #[error("work in place in {}: {}; commit or stash them, or leave `dir` out so that a clone is used{hint}", path.display(), uncommitted(.first, *.more))]
     Dirty {
         /// The work tree.
         path: PathBuf,
@@ -105,6 +105,70 @@ pub enum WorldError {
         first: Vec<String>,
         /// How many there are beyond those.
         more: usize,
+        /// Whose work it may be, and why git may see none: empty, or one that begins with `; `.
+        hint: String,
+    },
+    /// git is in the middle of something in the repository to work in.
+    #[error("work in place in {}: git is in the middle of something, as {} says; finish or abort it (a lock that no git holds can be removed), or leave `dir` out so that a clone is used", path.display(), mark.display())]
+    Unfinished {
+        /// The work tree.
+        path: PathBuf,
+        /// What git left.
+        mark: PathBuf,
+    },
+    /// The run's branch can have no place beside one of the user's.
+    #[error("work in place in {}: the branch {name} leaves no room for those of the runs, refs/heads/crucible/…; give it another name with `git branch -m`", path.display())]
+    BranchInTheWay {
+        /// The work tree.
+        path: PathBuf,
+        /// The branch.
+        name: String,
+    },
+    /// The user's index says more of a file than one that the engine writes would.
+    #[error("work in place in {}: the index marks {} as {mark}, and that mark would be lost; take it away with `git update-index --no-{mark}` or `git sparse-checkout disable`, or leave `dir` out so that a clone is used", path.display(), file.display())]
+    Marked {
+        /// The work tree.
+        path: PathBuf,
+        /// The mark, as `git update-index` names it.
+        mark: &'static str,
+        /// The first file that has it.
+        file: PathBuf,
+    },
+    /// The user's index is in two parts.
+    #[error("work in place in {}: its index is split; join it with `git update-index --no-split-index`, or leave `dir` out so that a clone is used", path.display())]
+    SplitIndex {
+        /// The work tree.
+        path: PathBuf,
+    },
+    /// Files of the repository lie where the engine's own belong.
+    #[error("work in place with the state directory {}: {} in it is tracked; name another one with --state-dir", path.display(), file.display())]
+    StateTracked {
+        /// The state directory.
+        path: PathBuf,
+        /// The first tracked file, relative to the work tree.
+        file: PathBuf,
+    },
+    /// A file is there that would be taken for an agent's.
+    #[error("set up the workspace: {} is there already, and a file of that name is an agent's to write and the engine's to remove; give it another name", path.display())]
+    MarkerTaken {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A submodule has files, which are in no commit of the workspace's.
+    #[error("set up {}: the submodule {} has content, whose changes could be neither kept nor undone; empty it (`git submodule deinit -f {}`), or make its files part of the repository", path.display(), module.display(), module.display())]
+    FilledSubmodule {
+        /// The workspace.
+        path: PathBuf,
+        /// The submodule, relative to it.
+        module: PathBuf,
+    },
+    /// More ignored files are there than can be kept apart.
+    #[error("work in place in {}: {count} ignored files are there, too many to keep each of them; remove them (`git clean -Xdn` lists them), ignore their directories as a whole, or leave `dir` out so that a clone is used", path.display())]
+    TooManyIgnored {
+        /// The work tree.
+        path: PathBuf,
+        /// How many.
+        count: usize,
     },
     /// There is nothing to go back to.
     #[error("work in place in {}: {why}", path.display())]
@@ -208,5 +272,5 @@ impl WorldError {
 
 fn uncommitted(first: &[String], more: usize) -> String {
     let rest = if more == 0 { String::new() } else { format!(" and {more} more") };
-    format!("these files differ from the commit (or a filter makes them): {}{rest}", first.join(", "))
+    format!("these files, or their entries in the index, differ from the commit: {}{rest}", first.join(", "))
 }

@@ -40,6 +40,12 @@ pub struct Facts {
     pub(super) hollow: Vec<PathBuf>,
     /// The frozen injects, in the order of their copies in `state/frozen`.
     pub(super) frozen: Vec<Frozen>,
+    /// In place: what was there and ignored, which is the person's and never staged, cleaned or reset.
+    #[serde(default, with = "paths")]
+    pub(super) ignored: Vec<PathBuf>,
+    /// In place: directories that held nothing.
+    #[serde(default, with = "paths")]
+    pub(super) empty: Vec<PathBuf>,
     /// Special files and inner repositories that were there before any agent ran.
     #[serde(with = "paths")]
     pub(super) known: Vec<PathBuf>,
@@ -98,6 +104,11 @@ impl Facts {
         };
         let damaged = |error| WorldError::NotSetUp { why: format!("its facts are damaged: {error}"), path };
         serde_json::from_slice(&text).map(Some).map_err(damaged)
+    }
+
+    /// Whether the index that is shown differs from the engine's own in that `fixed` is not marked.
+    pub(super) fn shows_unmarked(&self) -> bool {
+        !self.shown.ours && !self.fixed.is_empty()
     }
 
     /// The text of the file.
@@ -189,6 +200,8 @@ mod tests {
             hollow: Vec::new(),
             frozen: vec![Frozen { dst: odd, sha256: [255; 32], len: 1, mode: 0o755 }],
             known: Vec::new(),
+            ignored: vec![PathBuf::from(".env")],
+            empty: vec![PathBuf::from("e/f")],
         };
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Facts::read(dir.path()).unwrap(), None);

@@ -57,6 +57,36 @@ pub(super) fn counts_in_sha256(root: &Path) -> Option<bool> {
     resolve(&git_dir, &common_dir(&git_dir)).map(|head| head.is_sha256())
 }
 
+/// The branch that `HEAD` is on, if it is on one.
+pub(super) fn branch(git_dir: &Path) -> Option<String> {
+    let text = read(&git_dir.join("HEAD"))?;
+    text.trim_end().strip_prefix("ref: ").map(|name| name.trim_start().to_owned())
+}
+
+/// A branch that leaves no room for the branch `name`: one of its parents, or one below it.
+pub(super) fn in_the_way(common_dir: &Path, name: &str) -> Option<String> {
+    let packed = read(&common_dir.join("packed-refs")).unwrap_or_default();
+    let packed = packed.lines().filter_map(|line| Some(line.split_once(' ')?.1));
+    let is_parent = |other: &str| name.strip_prefix(other).is_some_and(|rest| rest.starts_with('/'));
+    let is_below = |other: &str| other.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
+    let mut packed = packed.filter(|other| is_parent(other) || is_below(other));
+    if let Some(other) = packed.next() {
+        return Some(other.to_owned());
+    }
+    let parents = Path::new(name).ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty());
+    let mut parents = parents.filter(|parent| common_dir.join(parent).is_file());
+    if let Some(parent) = parents.next() {
+        return Some(parent.display().to_string());
+    }
+    let below = super::objects::loose_refs(common_dir, &[name]).ok()?;
+    below.first().map(|(path, _)| path.display().to_string())
+}
+
+/// A path as errors show it.
+pub(super) fn shown(path: &Path) -> String {
+    path.as_os_str().as_encoded_bytes().escape_ascii().to_string()
+}
+
 fn git_dir(work_tree: &Path) -> Result<PathBuf, String> {
     let dot_git = work_tree.join(".git");
     let metadata = match dot_git.metadata() {

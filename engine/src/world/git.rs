@@ -125,13 +125,16 @@ impl Git {
         Git { env, ..self.clone() }
     }
 
-    fn tool(&self, args: &[&str]) -> Tool {
+    /// The same repository with another index, to be read only.
+    pub(super) fn reading_index(&self, index: &Path) -> Git {
+        let mut git = self.clone();
+        git.env.set("GIT_INDEX_FILE", index);
+        git
+    }
+
+    pub(super) fn tool(&self, args: &[&str]) -> Tool {
         let tool = Tool::new("git", self.env.clone()).cwd(&self.work_tree).args(args.iter().copied());
-        let tool = tool.cancelled_by(self.cancel.clone());
-        match self.limit {
-            Some(limit) => tool.timeout(limit),
-            None => tool,
-        }
+        self.limit.into_iter().fold(tool.cancelled_by(self.cancel.clone()), Tool::timeout)
     }
 
     /// Stages what `pathspecs` select.
@@ -409,7 +412,7 @@ const REDIRECTIONS: [&str; 14] = [
     "GIT_INTERNAL_SUPER_PREFIX",
 ];
 
-async fn run(doing: &'static str, tool: Tool) -> Result<Vec<u8>, WorldError> {
+pub(super) async fn run(doing: &'static str, tool: Tool) -> Result<Vec<u8>, WorldError> {
     succeeded(doing, tool.run().await)
 }
 
@@ -432,13 +435,13 @@ fn sha(doing: &'static str, answer: &[u8]) -> Result<CommitSha, WorldError> {
         .ok_or_else(|| WorldError::Answer { doing, answer: text.chars().take(200).collect() })
 }
 
-fn nul_terminated(paths: &[PathBuf]) -> Input {
+pub(super) fn nul_terminated(paths: &[PathBuf]) -> Input {
     use std::os::unix::ffi::OsStrExt as _;
     let each = paths.iter().flat_map(|path| [path.as_os_str().as_bytes(), b"\0"]);
     Input::Bytes(each.flatten().copied().collect())
 }
 
-fn split_paths(listed: &[u8]) -> Vec<PathBuf> {
+pub(super) fn split_paths(listed: &[u8]) -> Vec<PathBuf> {
     use std::os::unix::ffi::OsStrExt as _;
     let paths = listed.split(|&byte| byte == 0).filter(|path| !path.is_empty());
     paths.map(|path| PathBuf::from(OsStr::from_bytes(path))).collect()

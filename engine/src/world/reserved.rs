@@ -15,6 +15,10 @@ const ALWAYS: [&str; 6] = [
     "PLAN_TASK_RESULT.json",
 ];
 
+/// Those of them that are read as what an agent says, and removed when they have been read.
+pub(super) const MARKERS: [&str; 4] =
+    ["ESCALATION.json", "PROVISIONING_PENDING.json", "CANDIDATE.md", "PLAN_TASK_RESULT.json"];
+
 /// The reserved paths of one workspace, relative to its root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reserved(Vec<PathBuf>);
@@ -26,6 +30,12 @@ impl Reserved {
     pub fn with(own: &[PathBuf]) -> Reserved {
         let own = own.iter().filter(|path| is_plain(path)).cloned();
         Reserved(ALWAYS.iter().map(PathBuf::from).chain(own).collect())
+    }
+
+    /// These and `others`, which are somebody's and are to be let alone in the same way.
+    pub(super) fn and(mut self, others: &[PathBuf]) -> Reserved {
+        self.0.extend_from_slice(others);
+        self
     }
 
     /// Whether `path` is reserved or lies below something reserved; prefixes count by component.

@@ -12,7 +12,7 @@ use super::git::Git;
 use super::guard::Guard;
 use super::tidy::{failed, id, rel};
 use super::workspace::branch;
-use super::{CommitSha, Reserved, WorldError, layout, objects};
+use super::{CommitSha, Reserved, WorldError, index, layout, objects};
 use crate::sys::fs::{Kind, Obstacles, Root, WriteOptions};
 
 /// The file of the state directory that holds what the repository's configuration and hooks were.
@@ -27,6 +27,8 @@ pub(super) struct Projection {
     run: String,
     sha256: bool,
     exclude: Vec<u8>,
+    /// The index that is shown, below `source`. A person's own has none of the engine's marks.
+    index: &'static str,
     guard: Guard,
     /// Which directories it consisted of when it was last seen whole; none before the first look of a process.
     seen: Option<Seen>,
@@ -74,6 +76,7 @@ impl Projection {
             run: facts.run.clone(),
             sha256: facts.base.is_sha256(),
             exclude: exclude.exclude_file(),
+            index: if facts.shows_unmarked() { index::UNMARKED } else { "index" },
             guard,
             seen: None,
         }
@@ -260,7 +263,7 @@ impl Projection {
         if root.read(&rel(Path::new("HEAD"))?, 4096).ok().flatten().as_deref() != Some(head.as_bytes()) {
             self.write(&root, "HEAD", &mut head.as_bytes())?;
         }
-        let index = self.source.join("index");
+        let index = self.source.join(self.index);
         let mut file = File::open(&index).map_err(WorldError::io("open", &index))?;
         self.write(&root, "index", &mut file)
     }

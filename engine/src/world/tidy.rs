@@ -1,6 +1,7 @@
 //! Turns a workspace that an agent had its hands on into one that git can walk.
 //! It refuses to know what git makes of it, and follows no link.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -36,6 +37,9 @@ const RULES: [&[u8]; 3] = [b".gitignore", b".gitattributes", b".gitmodules"];
 /// They are at most this long, in bytes: 1 MiB.
 const LARGEST_RULES: u64 = 1 << 20;
 
+/// What tells git in its directory which files to ignore.
+const IGNORE_FILE: &[u8] = b".gitignore";
+
 /// What a walk found that git cannot hold. Paths are relative to the workspace.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
@@ -49,6 +53,10 @@ pub(super) struct Found {
     pub(super) oversized: Vec<PathBuf>,
     /// Other files that are longer than [`LARGEST`], from [`large`] alone.
     pub(super) large: Vec<PathBuf>,
+    /// Ignore files.
+    pub(super) rules: BTreeSet<PathBuf>,
+    /// Symbolic links.
+    pub(super) links: BTreeSet<PathBuf>,
 }
 
 impl Found {
@@ -59,7 +67,7 @@ impl Found {
         }
     }
 
-    /// All of it.
+    /// All that git cannot hold.
     pub(super) fn into_all(self) -> Vec<PathBuf> {
         [self.special, self.repositories, self.deep, self.oversized].concat()
     }
@@ -105,9 +113,14 @@ fn walk(workspace: &Path, reserved: &Reserved, sizes: bool) -> Result<Found, Wor
                 Ok(below) => levels.push(below),
                 Err(errno) => return Err(failed(&workspace.join(path), errno)),
             },
-            Kind::File if RULES.contains(&name.as_slice()) => found.oversized.push(path),
+            Kind::File if level.oversized.remove(&name) => found.oversized.push(path),
+            Kind::File if name == IGNORE_FILE => {
+                found.rules.insert(path);
+            }
             Kind::File => found.large.push(path),
-            Kind::Link => {}
+            Kind::Link => {
+                found.links.insert(path);
+            }
         }
     }
     Ok(found)
@@ -118,12 +131,14 @@ struct Level {
     fd: OwnedFd,
     path: PathBuf,
     entries: Vec<(Vec<u8>, Kind)>,
+    /// Names of files that git would read whole and that are too long for that.
+    oversized: BTreeSet<Vec<u8>>,
 }
 
 impl Level {
     fn open(fd: OwnedFd, path: PathBuf, sizes: bool) -> nix::Result<Level> {
         make_accessible(&fd)?;
-        let mut entries = Vec::new();
+        let (mut entries, mut oversized) = (Vec::new(), BTreeSet::new());
         let mut listing = Dir::openat(&fd, ".", DIRECTORY, Mode::empty())?;
         for entry in listing.iter() {
             let entry = entry?;
@@ -135,16 +150,21 @@ impl Level {
             // Only what can matter is remembered: most entries are plain files.
             let matters = match kind {
                 _ if name == b".git" => true,
-                Kind::File if RULES.contains(&name) => is_longer(&fd, name, LARGEST_RULES)?,
+                Kind::File if RULES.contains(&name) => {
+                    let is_oversized = is_longer(&fd, name, LARGEST_RULES)?;
+                    if is_oversized {
+                        oversized.insert(name.to_owned());
+                    }
+                    is_oversized || name == IGNORE_FILE
+                }
                 Kind::File => sizes && is_longer(&fd, name, LARGEST)?,
-                Kind::Link => false,
-                Kind::Dir | Kind::Fifo | Kind::Socket | Kind::Device => true,
+                Kind::Link | Kind::Dir | Kind::Fifo | Kind::Socket | Kind::Device => true,
             };
             if matters {
                 entries.push((name.to_owned(), kind));
             }
         }
-        Ok(Level { fd, path, entries })
+        Ok(Level { fd, path, entries, oversized })
     }
 
     fn enter(&self, name: &[u8], path: &Path, sizes: bool) -> nix::Result<Level> {
@@ -211,6 +231,47 @@ pub(super) fn remove(workspace: &Path, paths: &[PathBuf]) -> Result<(), WorldErr
     Ok(())
 }
 
+/// Removes those of `links` that stand where one of `files` has a directory: to git such a file could seem to be there.
+pub(super) fn remove_links_above(
+    workspace: &Path,
+    links: &mut BTreeSet<PathBuf>,
+    files: &[PathBuf],
+) -> Result<(), WorldError> {
+    for file in files {
+        if let Some(link) = file.ancestors().skip(1).find_map(|dir| links.take(dir)) {
+            remove(workspace, &[link])?;
+        }
+    }
+    Ok(())
+}
+
+/// Those of the ignore files `rules` that take something out of what others ignore, or cannot be read.
+pub(super) fn negating(workspace: &Path, rules: &[PathBuf]) -> Result<BTreeSet<PathBuf>, WorldError> {
+    let root = Root::open(workspace).map_err(failed)?;
+    let mut negating = BTreeSet::new();
+    for path in rules {
+        let text = match root.read(&rel(path)?, LARGEST_RULES) {
+            Ok(None) => continue,
+            Ok(Some(text)) => Some(text),
+            Err(_) => None,
+        };
+        if text.is_none_or(|text| text.split(|&byte| byte == b'\n').any(|line| line.starts_with(b"!"))) {
+            negating.insert(path.clone());
+        }
+    }
+    Ok(negating)
+}
+
+/// Those of `paths` at which something stands, with no link on the way.
+pub(super) fn standing(workspace: &Path, mut paths: Vec<PathBuf>) -> Result<Vec<PathBuf>, WorldError> {
+    if paths.is_empty() {
+        return Ok(paths);
+    }
+    let root = Root::open(workspace).map_err(failed)?;
+    paths.retain(|path| rel(path).is_ok_and(|path| matches!(root.kind(&path), Ok(Some(_)))));
+    Ok(paths)
+}
+
 /// Makes the directories of submodules that were never filled empty again.
 pub(super) fn put_back_submodules(workspace: &Path, hollow: &[PathBuf]) -> Result<(), WorldError> {
     if hollow.is_empty() {
@@ -228,14 +289,31 @@ pub(super) fn put_back_submodules(workspace: &Path, hollow: &[PathBuf]) -> Resul
     Ok(())
 }
 
-/// Those of `submodules` that have nothing in them.
-pub(super) fn hollow(workspace: &Path, submodules: &[PathBuf]) -> Result<Vec<PathBuf>, WorldError> {
+/// The first of `submodules` that has something in it, or is something else than a directory.
+pub(super) fn filled(workspace: &Path, submodules: &[PathBuf]) -> Result<Option<PathBuf>, WorldError> {
     let root = Root::open(workspace).map_err(failed)?;
-    let mut hollow = submodules.to_vec();
-    let mut error = None;
-    hollow
-        .retain(|path| is_empty_dir(&root, path).unwrap_or_else(|failure| error.replace(failure).is_some()));
-    error.map_or(Ok(hollow), Err)
+    for path in submodules {
+        let absent = workspace.join(path).symlink_metadata().is_err();
+        if !absent && !is_empty_dir(&root, path)? {
+            return Ok(Some(path.clone()));
+        }
+    }
+    Ok(None)
+}
+
+/// Makes directories again that held nothing, but for those whose place is taken.
+pub(super) fn put_back_empty(workspace: &Path, empty: &[PathBuf]) -> Result<(), WorldError> {
+    let root = Root::open(workspace).map_err(failed)?;
+    for path in empty {
+        let kind = |path: &Path| root.kind(&rel(path)?).map_err(failed);
+        let mut above = path.ancestors().filter(|path| !path.as_os_str().is_empty());
+        // What is in the way was there in the best too, or is ignored.
+        if above.all(|path| matches!(kind(path), Ok(None | Some(Kind::Dir)))) {
+            let full = workspace.join(path);
+            std::fs::create_dir_all(&full).map_err(WorldError::io("make", &full))?;
+        }
+    }
+    Ok(())
 }
 
 fn is_empty_dir(root: &Root, path: &Path) -> Result<bool, WorldError> {

@@ -1,6 +1,7 @@
 //! Turns what an agent left in the workspace into a commit on top of the best, and commits back into the workspace.
 //! It refuses to know scores, and trusts nothing in the workspace: only the tree of files is read from it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use tokio_util::sync::CancellationToken;
@@ -29,6 +30,10 @@ pub struct Workspace {
     best: Point,
     recorded: Option<Point>,
     unsynced: Unsynced,
+    /// Links that have been seen to stand nowhere in the way of the best's files.
+    links: BTreeSet<PathBuf>,
+    /// Ignore files that have been seen to be the best's.
+    pub(super) rules: BTreeSet<PathBuf>,
     agent: Option<AgentRepository>,
     pub(super) notes: Vec<String>,
 }
@@ -107,6 +112,7 @@ impl Workspace {
         }
         let git = place.git();
         let mut notes = objects::remove_stale_locks(git.dir())?;
+        git.forget_index()?;
         if !git.dir().join("index").exists() {
             git.read_index(&facts.baseline).await?;
             git.freeze_entries(&facts.fixed).await?;
@@ -127,7 +133,7 @@ impl Workspace {
     ) -> Result<Workspace, WorldError> {
         let git = place.git();
         let best = point(&git, best).await?;
-        let reserved = Reserved::with(&place.own);
+        let reserved = Reserved::with(&place.own).and(&facts.ignored);
         Ok(Workspace {
             git,
             facts,
@@ -136,6 +142,8 @@ impl Workspace {
             best,
             recorded: None,
             unsynced: Unsynced::default(),
+            links: BTreeSet::new(),
+            rules: BTreeSet::new(),
             agent: None,
             notes: Vec::new(),
         })
@@ -236,6 +244,15 @@ impl Workspace {
         cancel: &CancellationToken,
     ) -> Result<Result<Candidate, String>, WorldError> {
         self.recorded = None;
+        if let Some(why) = self.missing()? {
+            return Ok(Err(why));
+        }
+        if let Some(module) = tidy::filled(self.git.work_tree(), &self.facts.hollow)? {
+            return Ok(Err(format!(
+                "the candidate fills the submodule {}, which is not tracked",
+                tidy::shown(&module)
+            )));
+        }
         let tree = match self.stage(cancel).await? {
             Ok(tree) => tree,
             Err(why) => return Ok(Err(why)),
@@ -263,6 +280,10 @@ impl Workspace {
     /// # Errors
     /// [`WorldError::Unstageable`] when the files cannot be staged; then the best is what it was.
     pub async fn keep(&mut self) -> Result<CommitSha, WorldError> {
+        // Apply and measure may have filled them; the next candidate must not be held to that.
+        if self.missing()?.is_none() {
+            tidy::put_back_submodules(self.git.work_tree(), &self.facts.hollow)?;
+        }
         let staged = self.stage(&CancellationToken::new()).await.map_err(|error| self.explained(error))?;
         let tree = staged.map_err(|why| WorldError::Unstageable { why })?;
         let known = [self.recorded.as_ref(), Some(&self.best)].into_iter().flatten();
@@ -275,12 +296,13 @@ impl Workspace {
         };
         let objects = self.promote()?;
         self.unsynced.sync(self.git.dir())?;
-        self.settle(&objects, Point { commit: commit.clone(), tree })?;
+        self.git.save_index()?;
+        self.settle(&objects, Point { commit: commit.clone(), tree }).await?;
         Ok(commit)
     }
 
-    /// Brings the files back to `commit`, which becomes the best. A workspace that was removed or replaced is made anew. Ignored files stay, and so do reserved ones and
-    /// the contents of submodules that the user's own repository has checked out.
+    /// Brings the files back to `commit`, which becomes the best. A workspace that was removed or replaced is made anew. Files stay that its rules ignore, whatever the
+    /// candidate's say, and so do reserved ones and, in place, those that were ignored at setup.
     ///
     /// # Errors
     /// [`WorldError`] when any of it fails; then the workspace cannot be relied on.
@@ -293,14 +315,24 @@ impl Workspace {
             self.make_anew(commit).await?;
         }
         let to = self.known(commit).await?;
-        let found = self.tidy()?;
-        let inner = self.not_ignored(found.repositories).await?;
-        tidy::remove(self.git.work_tree(), &inner)?;
+        let mut found = self.tidy()?;
+        self.git.put_back_index(&self.best.commit, &self.facts.fixed).await?;
+        if !found.links.is_subset(&self.links) {
+            let files = self.git.entries(|_, _| true).await?;
+            tidy::remove_links_above(self.git.work_tree(), &mut found.links, &files)?;
+        }
         self.git.reset(commit).await?;
+        // Only now are the rules those of the commit.
+        let inner = self.not_ignored(tidy::standing(self.git.work_tree(), found.repositories)?).await?;
+        tidy::remove(self.git.work_tree(), &inner)?;
+        self.remove_foreign_rules(&found.rules).await?;
         self.git.clean(self.reserved.clean_excludes()).await?;
         tidy::put_back_submodules(self.git.work_tree(), &self.facts.hollow)?;
+        tidy::put_back_empty(self.git.work_tree(), &self.facts.empty)?;
         self.recorded = None;
-        self.settle(&[], to)
+        self.links = found.links;
+        self.git.save_index()?;
+        self.settle(&[], to).await
     }
 
     /// The best, for [`Workspace::return_to`].
@@ -309,8 +341,9 @@ impl Workspace {
     }
 
     /// Makes an earlier position the best again, where a keep turned out not to hold. The files stay as they are.
-    pub(super) fn return_to(&mut self, position: Position) -> Result<(), WorldError> {
-        self.settle(&[], position.0)
+    pub(super) async fn return_to(&mut self, position: Position) -> Result<(), WorldError> {
+        self.git.forget_index()?;
+        self.settle(&[], position.0).await
     }
 
     fn promote(&mut self) -> Result<Vec<PathBuf>, WorldError> {
@@ -320,10 +353,15 @@ impl Workspace {
     }
 
     /// Makes `point` the best here and in the workspace's repository.
-    fn settle(&mut self, objects: &[PathBuf], point: Point) -> Result<(), WorldError> {
+    async fn settle(&mut self, objects: &[PathBuf], point: Point) -> Result<(), WorldError> {
         if point != self.best {
             objects::write_ref(self.git.dir(), &branch(&self.facts.run), &point.commit, true)?;
             self.best = point;
+            self.links.clear();
+            self.rules.clear();
+        }
+        if self.facts.shows_unmarked() {
+            self.git.write_unmarked(&self.facts.fixed).await?;
         }
         self.notes.extend(self.shown.show_best(objects, &self.best.commit)?);
         if !self.facts.shown.ours {

@@ -2,10 +2,10 @@
 
 use super::*;
 
-const PERSONS: &str = "git init -q -b main . && printf 'workspace/\\nstate/\\n' > .gitignore && echo a > a && mkdir src && echo b > src/b && git add -A && git commit -q -m mine \
+pub(super) const PERSONS: &str = "git init -q -b main . && printf 'workspace/\\nstate/\\n' > .gitignore && echo a > a && mkdir src && echo b > src/b && git add -A && git commit -q -m mine \
     && mkdir -p .git/hooks && printf '#!/bin/sh\\n: mine\\n' > .git/hooks/pre-push && chmod +x .git/hooks/pre-push";
 
-fn spec_in(case: &Case, below: &str) -> Spec {
+pub(super) fn spec_in(case: &Case, below: &str) -> Spec {
     let mut spec = case.spec(Source::InPlace);
     spec.place.workspace = case.path(below);
     spec.place.state_dir = case.path(below).join("state");

@@ -234,3 +234,53 @@ async fn special_files_are_removed_and_named() {
     let expect = ["a", "d/pipe", "pipe"].map(|path| format!("removed the special file {path}"));
     assert_eq!(notes, expect);
 }
+
+#[tokio::test]
+async fn a_cache_outlives_the_discard_of_a_candidate_that_unignored_it() {
+    let case = Case::with_upstream("echo a > a; echo target/ > .gitignore").await;
+    let mut world = case.world().await;
+    let baseline = world.snapshot().await.unwrap();
+    case.sh("pack/workspace", "mkdir target; echo cache > target/x; git init -q target/in; rm .gitignore; echo new > new; rm a; mkdir a; echo b > a/b").await;
+    assert!(matches!(world.workspace().record(1).await.unwrap(), Recorded::Refused { .. }));
+    world.restore(&baseline).await.unwrap();
+    let there =
+        || tree(&case.workspace()).into_keys().filter(|path| !path.contains(".git/")).collect::<Vec<_>>();
+    assert_eq!(there(), [".gitignore", "a", "target/x"]);
+    assert!(case.workspace().join("target/in/.git").exists());
+    case.sh("pack/workspace", "rm -rf target/in .gitignore; echo new > new").await;
+    assert!(candidate(world.workspace().record(2).await.unwrap()).diff.stat.contains("target/x"));
+    world.restore(&baseline).await.unwrap();
+    assert_eq!(there(), [".gitignore", "a", "target/x"]);
+    // The same after a keep, and on a run that is resumed.
+    case.sh("pack/workspace", "echo 2 > a").await;
+    let kept = world.snapshot().await.unwrap();
+    case.sh("pack/workspace", "rm .gitignore").await;
+    assert!(candidate(world.workspace().record(3).await.unwrap()).changed);
+    drop(world);
+    let mut world = GitWorld::new(Workspace::open(&case.clone_spec().place).await.unwrap());
+    world.restore(&kept).await.unwrap();
+    assert_eq!(there(), [".gitignore", "a", "target/x"]);
+    case.assert_shown("pack/workspace", kept.commit().as_str(), "cache").await;
+}
+
+#[tokio::test]
+async fn ignore_files_that_a_candidate_adds_have_no_say_in_its_discard() {
+    let case =
+        Case::with_upstream("mkdir src; echo b > src/b; printf '*.log\\ntarget/\\n' > .gitignore").await;
+    let mut world = case.world().await;
+    let baseline = world.snapshot().await.unwrap();
+    case.sh("pack/workspace", "mkdir -p target/x; echo '!y' > target/x/.gitignore; echo cache > src/x.log; mkdir venv; echo '*' > venv/.gitignore; echo v > venv/v").await;
+    world.restore(&baseline).await.unwrap();
+    let before = tree(&case.workspace());
+    assert!(before.contains_key("target/x/.gitignore") && before.contains_key("venv/v"), "{before:?}");
+    for script in [
+        "echo '!*.log' > src/.gitignore",
+        "printf '.gitignore\\n!*.log\\n' > src/.gitignore",
+        "mkdir src/n; mv src/x.log src/n; echo '/n/' > src/.gitignore; printf '!*\\n' > src/n/.gitignore; mv src/n/x.log src",
+    ] {
+        case.sh("pack/workspace", script).await;
+        world.workspace().record(1).await.unwrap();
+        world.restore(&baseline).await.unwrap();
+        assert_eq!(tree(&case.workspace()), before, "{script}");
+    }
+}

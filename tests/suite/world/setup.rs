@@ -344,7 +344,7 @@ async fn an_empty_source_is_what_the_injects_make_of_it() {
 }
 
 #[tokio::test]
-async fn submodules_stay_as_they_are_and_nothing_in_them_acts() {
+async fn a_candidate_that_fills_a_submodule_is_refused_and_nothing_in_it_acts() {
     let case = Case::new().await;
     case.sh("", "git init -q sub; cd sub; echo s > s; git add s; git commit -q -m s").await;
     case.sh("upstream", "git init -q . && git -c protocol.file.allow=always submodule --quiet add ../sub mod && echo a > a && git add -A && git commit -q -m x").await;
@@ -353,14 +353,18 @@ async fn submodules_stay_as_they_are_and_nothing_in_them_acts() {
     assert_eq!(fs::read_dir(case.workspace().join("mod")).unwrap().count(), 0, "not initialised");
     let plant = "git clone -q ../../sub mod; printf '#!/bin/sh\\necho >> \"$CANARY\"\\n' > ../bomb; chmod +x ../bomb; git -C mod config core.fsmonitor \"$PWD/../bomb\"; \
         echo changed > mod/s; git -C mod commit -q --allow-empty -m more";
-    for (script, changed) in [
-        (plant.to_owned(), false),
+    for (script, refused) in [
+        (plant.to_owned(), true),
         (format!("{plant}; rm .gitmodules; echo b > a"), true),
-        ("rm -r mod; echo x > mod".to_owned(), false),
+        ("rm -r mod; echo x > mod".to_owned(), true),
+        ("rm -r mod".to_owned(), false),
     ] {
         case.sh("pack/workspace", &script).await;
         let _ = fs::remove_file(case.canary());
-        assert_eq!(candidate(world.workspace().record(1).await.unwrap()).changed, changed, "{script}");
+        match world.workspace().record(1).await.unwrap() {
+            Recorded::Refused { why } => assert!(refused && why.contains("submodule mod"), "{script}: {why}"),
+            Recorded::Candidate(candidate) => assert!(!refused && !candidate.changed, "{script}"),
+        }
         world.restore(&baseline).await.unwrap();
         assert!(case.workspace().join("mod").is_dir());
         assert_eq!(fs::read_dir(case.workspace().join("mod")).unwrap().count(), 0, "{script}");

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Setup, Source, init, shown_in};
+use super::{Setup, Source, init, persons, shown_in};
 use crate::sys::fs::{Root, copy_tree};
 use crate::world::facts::Shown;
 use crate::world::foreign::{self, Foreign};
@@ -209,6 +209,7 @@ impl Setup<'_> {
     /// The commit that the user's own repository stands on. Whether the files are that commit's is checked later.
     async fn in_place(&self) -> Result<Base, WorldError> {
         let repository = Foreign::of(&self.spec.place.workspace)?;
+        persons::require_at_rest(self.spec, &repository.git_dir, &repository.common_dir)?;
         let mut exclude = fs::read(repository.common_dir.join("info/exclude")).unwrap_or_default();
         exclude.push(b'\n');
         exclude.extend(self.global_excludes().await);

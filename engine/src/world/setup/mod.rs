@@ -7,6 +7,7 @@
 
 mod base;
 mod inject;
+mod persons;
 
 use std::fs;
 use std::io;
@@ -102,16 +103,24 @@ impl<'a> Setup<'a> {
         let git = spec.place.git();
         let reserved = Reserved::with(&spec.place.own);
         let submodules = git.entries(|mode, _| mode == b"160000").await?;
-        let mut fixed = git.entries(|_, path| reserved.covers(path)).await?;
-        fixed.extend(submodules.iter().cloned());
-        git.freeze_entries(&fixed).await?;
+        persons::require_hollow(&spec.place.workspace, &submodules)?;
+        git.freeze_entries(&submodules).await?;
+        let named = git.entries(|_, path| reserved.covers(path)).await?;
         if spec.source == Source::InPlace {
-            self.require_clean(&git, &reserved, &base).await?;
+            persons::require_untracked_state(spec, &named)?;
+            persons::require_clean(spec, &git, &base, &named, &submodules).await?;
         }
+        persons::require_no_markers(&spec.place.workspace, &named)?;
+        git.freeze_entries(&named).await?;
         let frozen = inject::put_all(spec, &git, &base.commit, &submodules).await?;
         let mut known = tidy::sweep(&spec.place.workspace, &reserved)?.into_all();
         known.extend(tidy::large(&spec.place.workspace, &reserved)?);
         let baseline = self.baseline(&git, &reserved, &base).await?;
+        let (mut ignored, mut empty) = (Vec::new(), Vec::new());
+        if spec.source == Source::InPlace {
+            ignored = persons::ignored(spec, &git, &reserved).await?;
+            empty = persons::empty_directories(spec, &git).await?;
+        }
         let facts = Facts {
             run: spec.run.clone(),
             workspace: Location {
@@ -122,25 +131,15 @@ impl<'a> Setup<'a> {
             baseline,
             date: base.date,
             shown: base.shown,
-            fixed,
-            hollow: tidy::hollow(&spec.place.workspace, &submodules)?,
+            fixed: [named, submodules.clone()].concat(),
+            hollow: submodules.clone(),
             submodules,
+            ignored,
+            empty,
             known,
             frozen,
         };
         self.finish(&git, facts).await
-    }
-
-    /// Refuses to work in place where a reset would lose something. What a filter of the user's makes of a file
-    /// counts as a change too: the engine uses none, and would write the file back without it.
-    async fn require_clean(&self, git: &Git, reserved: &Reserved, base: &Base) -> Result<(), WorldError> {
-        git.add(reserved.pathspecs()).await?;
-        let tree = git.write_tree().await?;
-        let (first, more) = git.changed_paths(&base.commit, &tree, 5).await?;
-        if first.is_empty() {
-            return Ok(());
-        }
-        Err(WorldError::Dirty { path: self.spec.place.workspace.clone(), first, more })
     }
 
     /// The injects, and all that setup left uncommitted, on top of the base.
@@ -165,6 +164,10 @@ impl<'a> Setup<'a> {
         objects::write_head(git.dir(), &branch(&facts.run))?;
         let objects = objects::list(&git.dir().join("objects"))?;
         let mut shown = Projection::create(git, &facts, &Reserved::with(&self.spec.place.own))?;
+        git.save_index()?;
+        if facts.shows_unmarked() {
+            git.write_unmarked(&facts.fixed).await?;
+        }
         shown.show_best(&objects, &facts.baseline)?;
         let mut unsynced = Unsynced::default();
         unsynced.add(git.dir(), &objects);
