@@ -134,11 +134,7 @@ impl Git {
 
     pub(super) fn tool(&self, args: &[&str]) -> Tool {
         let tool = Tool::new("git", self.env.clone()).cwd(&self.work_tree).args(args.iter().copied());
-        let tool = tool.cancelled_by(self.cancel.clone());
-        match self.limit {
-            Some(limit) => tool.timeout(limit),
-            None => tool,
-        }
+        self.limit.into_iter().fold(tool.cancelled_by(self.cancel.clone()), Tool::timeout)
     }
 
     /// Stages what `pathspecs` select.

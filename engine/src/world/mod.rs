@@ -21,6 +21,7 @@ mod layout;
 mod objects;
 mod pristine;
 mod reserved;
+mod rules;
 mod setup;
 mod shown;
 mod stage;

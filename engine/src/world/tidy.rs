@@ -37,6 +37,9 @@ const RULES: [&[u8]; 3] = [b".gitignore", b".gitattributes", b".gitmodules"];
 /// They are at most this long, in bytes: 1 MiB.
 const LARGEST_RULES: u64 = 1 << 20;
 
+/// What tells git in its directory which files to ignore.
+const IGNORE_FILE: &[u8] = b".gitignore";
+
 /// What a walk found that git cannot hold. Paths are relative to the workspace.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
@@ -50,6 +53,8 @@ pub(super) struct Found {
     pub(super) oversized: Vec<PathBuf>,
     /// Other files that are longer than [`LARGEST`], from [`large`] alone.
     pub(super) large: Vec<PathBuf>,
+    /// Ignore files.
+    pub(super) rules: BTreeSet<PathBuf>,
     /// Symbolic links.
     pub(super) links: BTreeSet<PathBuf>,
 }
@@ -108,7 +113,10 @@ fn walk(workspace: &Path, reserved: &Reserved, sizes: bool) -> Result<Found, Wor
                 Ok(below) => levels.push(below),
                 Err(errno) => return Err(failed(&workspace.join(path), errno)),
             },
-            Kind::File if RULES.contains(&name.as_slice()) => found.oversized.push(path),
+            Kind::File if level.oversized.remove(&name) => found.oversized.push(path),
+            Kind::File if name == IGNORE_FILE => {
+                found.rules.insert(path);
+            }
             Kind::File => found.large.push(path),
             Kind::Link => {
                 found.links.insert(path);
@@ -123,12 +131,14 @@ struct Level {
     fd: OwnedFd,
     path: PathBuf,
     entries: Vec<(Vec<u8>, Kind)>,
+    /// Names of files that git would read whole and that are too long for that.
+    oversized: BTreeSet<Vec<u8>>,
 }
 
 impl Level {
     fn open(fd: OwnedFd, path: PathBuf, sizes: bool) -> nix::Result<Level> {
         make_accessible(&fd)?;
-        let mut entries = Vec::new();
+        let (mut entries, mut oversized) = (Vec::new(), BTreeSet::new());
         let mut listing = Dir::openat(&fd, ".", DIRECTORY, Mode::empty())?;
         for entry in listing.iter() {
             let entry = entry?;
@@ -140,7 +150,13 @@ impl Level {
             // Only what can matter is remembered: most entries are plain files.
             let matters = match kind {
                 _ if name == b".git" => true,
-                Kind::File if RULES.contains(&name) => is_longer(&fd, name, LARGEST_RULES)?,
+                Kind::File if RULES.contains(&name) => {
+                    let is_oversized = is_longer(&fd, name, LARGEST_RULES)?;
+                    if is_oversized {
+                        oversized.insert(name.to_owned());
+                    }
+                    is_oversized || name == IGNORE_FILE
+                }
                 Kind::File => sizes && is_longer(&fd, name, LARGEST)?,
                 Kind::Link | Kind::Dir | Kind::Fifo | Kind::Socket | Kind::Device => true,
             };
@@ -148,7 +164,7 @@ impl Level {
                 entries.push((name.to_owned(), kind));
             }
         }
-        Ok(Level { fd, path, entries })
+        Ok(Level { fd, path, entries, oversized })
     }
 
     fn enter(&self, name: &[u8], path: &Path, sizes: bool) -> nix::Result<Level> {
@@ -227,6 +243,23 @@ pub(super) fn remove_links_above(
         }
     }
     Ok(())
+}
+
+/// Those of the ignore files `rules` that take something out of what others ignore, or cannot be read.
+pub(super) fn negating(workspace: &Path, rules: &[PathBuf]) -> Result<BTreeSet<PathBuf>, WorldError> {
+    let root = Root::open(workspace).map_err(failed)?;
+    let mut negating = BTreeSet::new();
+    for path in rules {
+        let text = match root.read(&rel(path)?, LARGEST_RULES) {
+            Ok(None) => continue,
+            Ok(Some(text)) => Some(text),
+            Err(_) => None,
+        };
+        if text.is_none_or(|text| text.split(|&byte| byte == b'\n').any(|line| line.starts_with(b"!"))) {
+            negating.insert(path.clone());
+        }
+    }
+    Ok(negating)
 }
 
 /// Those of `paths` at which something stands, with no link on the way.

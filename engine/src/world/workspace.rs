@@ -32,6 +32,8 @@ pub struct Workspace {
     unsynced: Unsynced,
     /// Links that have been seen to stand nowhere in the way of the best's files.
     links: BTreeSet<PathBuf>,
+    /// Ignore files that have been seen to be the best's.
+    pub(super) rules: BTreeSet<PathBuf>,
     agent: Option<AgentRepository>,
     pub(super) notes: Vec<String>,
 }
@@ -141,6 +143,7 @@ impl Workspace {
             recorded: None,
             unsynced: Unsynced::default(),
             links: BTreeSet::new(),
+            rules: BTreeSet::new(),
             agent: None,
             notes: Vec::new(),
         })
@@ -241,9 +244,14 @@ impl Workspace {
         cancel: &CancellationToken,
     ) -> Result<Result<Candidate, String>, WorldError> {
         self.recorded = None;
-        if let Some(module) = tidy::filled(self.git.work_tree(), &self.facts.hollow)? {
-            let why = format!("the candidate fills the submodule {}, which is not tracked", module.display());
+        if let Some(why) = self.missing()? {
             return Ok(Err(why));
+        }
+        if let Some(module) = tidy::filled(self.git.work_tree(), &self.facts.hollow)? {
+            return Ok(Err(format!(
+                "the candidate fills the submodule {}, which is not tracked",
+                tidy::shown(&module)
+            )));
         }
         let tree = match self.stage(cancel).await? {
             Ok(tree) => tree,
@@ -273,7 +281,9 @@ impl Workspace {
     /// [`WorldError::Unstageable`] when the files cannot be staged; then the best is what it was.
     pub async fn keep(&mut self) -> Result<CommitSha, WorldError> {
         // Apply and measure may have filled them; the next candidate must not be held to that.
-        tidy::put_back_submodules(self.git.work_tree(), &self.facts.hollow)?;
+        if self.missing()?.is_none() {
+            tidy::put_back_submodules(self.git.work_tree(), &self.facts.hollow)?;
+        }
         let staged = self.stage(&CancellationToken::new()).await.map_err(|error| self.explained(error))?;
         let tree = staged.map_err(|why| WorldError::Unstageable { why })?;
         let known = [self.recorded.as_ref(), Some(&self.best)].into_iter().flatten();
@@ -291,9 +301,8 @@ impl Workspace {
         Ok(commit)
     }
 
-    /// Brings the files back to `commit`, which becomes the best. Files stay that its rules ignore, whatever the
-    /// candidate's say, and so do reserved ones and, in place, those that were ignored at setup. A workspace that
-    /// was removed or replaced is made anew.
+    /// Brings the files back to `commit`, which becomes the best. A workspace that was removed or replaced is made anew. Files stay that its rules ignore, whatever the
+    /// candidate's say, and so do reserved ones and, in place, those that were ignored at setup.
     ///
     /// # Errors
     /// [`WorldError`] when any of it fails; then the workspace cannot be relied on.
@@ -316,6 +325,7 @@ impl Workspace {
         // Only now are the rules those of the commit.
         let inner = self.not_ignored(tidy::standing(self.git.work_tree(), found.repositories)?).await?;
         tidy::remove(self.git.work_tree(), &inner)?;
+        self.remove_foreign_rules(&found.rules).await?;
         self.git.clean(self.reserved.clean_excludes()).await?;
         tidy::put_back_submodules(self.git.work_tree(), &self.facts.hollow)?;
         tidy::put_back_empty(self.git.work_tree(), &self.facts.empty)?;
@@ -348,6 +358,7 @@ impl Workspace {
             objects::write_ref(self.git.dir(), &branch(&self.facts.run), &point.commit, true)?;
             self.best = point;
             self.links.clear();
+            self.rules.clear();
         }
         if self.facts.shows_unmarked() {
             self.git.write_unmarked(&self.facts.fixed).await?;

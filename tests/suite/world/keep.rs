@@ -262,3 +262,25 @@ async fn a_cache_outlives_the_discard_of_a_candidate_that_unignored_it() {
     assert_eq!(there(), [".gitignore", "a", "target/x"]);
     case.assert_shown("pack/workspace", kept.commit().as_str(), "cache").await;
 }
+
+#[tokio::test]
+async fn ignore_files_that_a_candidate_adds_have_no_say_in_its_discard() {
+    let case =
+        Case::with_upstream("mkdir src; echo b > src/b; printf '*.log\\ntarget/\\n' > .gitignore").await;
+    let mut world = case.world().await;
+    let baseline = world.snapshot().await.unwrap();
+    case.sh("pack/workspace", "mkdir -p target/x; echo '!y' > target/x/.gitignore; echo cache > src/x.log; mkdir venv; echo '*' > venv/.gitignore; echo v > venv/v").await;
+    world.restore(&baseline).await.unwrap();
+    let before = tree(&case.workspace());
+    assert!(before.contains_key("target/x/.gitignore") && before.contains_key("venv/v"), "{before:?}");
+    for script in [
+        "echo '!*.log' > src/.gitignore",
+        "printf '.gitignore\\n!*.log\\n' > src/.gitignore",
+        "mkdir src/n; mv src/x.log src/n; echo '/n/' > src/.gitignore; printf '!*\\n' > src/n/.gitignore; mv src/n/x.log src",
+    ] {
+        case.sh("pack/workspace", script).await;
+        world.workspace().record(1).await.unwrap();
+        world.restore(&baseline).await.unwrap();
+        assert_eq!(tree(&case.workspace()), before, "{script}");
+    }
+}

@@ -70,6 +70,18 @@ async fn what_was_ignored_at_setup_is_the_persons_whatever_a_candidate_ignores()
 }
 
 #[tokio::test]
+async fn more_ignored_files_than_can_be_kept_apart_are_refused() {
+    let many = "echo '*.o' >> .gitignore; git commit -qam o; i=0; while [ $i -le 2000 ]; do : > src/$i.o; i=$((i+1)); done";
+    refused(&[(many, &["2001 ignored files", "git clean -Xdn"])]).await;
+    // As a whole they are one.
+    let case = persons(&format!(
+        "{many}; echo src/ > .git/info/exclude; git rm -q -r --cached src; git commit -q -m out"
+    ))
+    .await;
+    in_place(&case).await;
+}
+
+#[tokio::test]
 async fn what_only_the_persons_index_knows_is_uncommitted_work() {
     refused(&[
         ("echo 2 > a; git add a; echo a > a", &["differ from the commit", ": a;"]),
