@@ -340,7 +340,7 @@ impl Sandbox {
     /// Records a yes; without a record there is none.
     fn allow(&self, mut decision: Decision) -> Result<(), Reason> {
         decision.verdict = Verdict::Allow;
-        match self.write(Record::Decision(Box::new(decision))) {
+        match self.write(&Record::Decision(Box::new(decision))) {
             Ok(()) => {
                 self.tally.allowed.add(1);
                 Ok(())
@@ -355,7 +355,7 @@ impl Sandbox {
 
     fn record_denial(&self, decision: Decision, reason: Reason) -> Reason {
         self.tally.denied.add(1);
-        match self.write(Record::Decision(Box::new(decision))) {
+        match self.write(&Record::Decision(Box::new(decision))) {
             Ok(()) => reason,
             Err(unwritten) => {
                 self.tally.unrecorded.add(1);
@@ -365,10 +365,10 @@ impl Sandbox {
     }
 
     /// Writes a record of the turn while there is room, and once that there is no more.
-    fn write(&self, record: Record) -> Result<(), Reason> {
+    fn write(&self, record: &Record) -> Result<(), Reason> {
         let limit = self.limits().records;
         if self.tally.records.enter(limit) {
-            return self.shared.audit.write(&record).map_err(|_| Reason::AuditFailed);
+            return self.shared.audit.write(record).map_err(|_| Reason::AuditFailed);
         }
         let mut cut = self.tally.cut.lock().unwrap_or_else(PoisonError::into_inner);
         if !std::mem::replace(&mut *cut, true) {
@@ -383,7 +383,7 @@ impl Sandbox {
         let millis = u64::try_from(permit.since.elapsed().as_millis()).unwrap_or(u64::MAX);
         let close = Close { turn: self.turn.clone(), conn: permit.conn, up, down, millis, reason };
         // A refusal to write is felt by the next decision, which fails closed.
-        let _ = self.write(Record::Close(close));
+        let _ = self.write(&Record::Close(close));
     }
 
     /// Records what the turn came to.

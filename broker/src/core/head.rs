@@ -140,7 +140,7 @@ fn request_line(line: &[u8]) -> Result<(&str, &str, Version), Reason> {
 
 fn form<'a>(method: &str, asked: &'a str) -> Result<Form<'a>, Reason> {
     if method == "CONNECT" {
-        return Target::parse(asked).map(Form::Connect).map_err(blame);
+        return Target::parse(nobody(asked)?).map(Form::Connect).map_err(blame);
     }
     if asked.starts_with('/') {
         return Path::read(asked).map(Form::Origin).ok_or(Reason::TargetInvalid);
@@ -156,9 +156,14 @@ fn form<'a>(method: &str, asked: &'a str) -> Result<Form<'a>, Reason> {
     };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at_checked(end).ok_or(Reason::TargetInvalid)?;
-    let target = Target::parse_or(authority, port).map_err(blame)?;
+    let target = Target::parse_or(nobody(authority)?, port).map_err(blame)?;
     let path = Path::read(path).ok_or(Reason::TargetInvalid)?;
     Ok(Form::Absolute { scheme, target, path })
+}
+
+/// An authority without a user in it.
+fn nobody(authority: &str) -> Result<&str, Reason> {
+    if authority.contains('@') { Err(Reason::HostInvalid) } else { Ok(authority) }
 }
 
 fn blame(error: HostError) -> Reason {

@@ -61,18 +61,20 @@ impl Peer {
         }
     }
 
-    /// A process and its ancestors, without the sandbox's first one.
+    /// A process and its ancestors, without the sandbox's first one. An ancestor that cannot be looked at admits nothing,
+    /// and neither do those above it.
     fn chain(&self, proc: BorrowedFd<'_>, pid: &str) -> Option<Vec<Process>> {
         let mut chain = Vec::new();
         let mut pid = pid.to_owned();
         while pid != "1" && pid != "0" && chain.len() < ANCESTORS_MAX {
-            let path = readlinkat(proc, format!("{pid}/exe"), Vec::new()).ok()?;
-            let path = path.into_string().ok()?;
+            let link = readlinkat(proc, format!("{pid}/exe"), Vec::new()).ok();
+            let Some(path) = link.and_then(|path| path.into_string().ok()) else { break };
             let also = self.aliases.get(&path).cloned();
             chain.push(Process { path, also });
-            pid = parent(proc, &pid)?;
+            let Some(above) = parent(proc, &pid) else { break };
+            pid = above;
         }
-        Some(chain)
+        (!chain.is_empty()).then_some(chain)
     }
 }
 
@@ -210,7 +212,7 @@ mod tests {
         let local = accepted.local_addr().unwrap();
         let peer = Peer::new(Some(here()), &Egress::new(Vec::new()));
         let Caller::Known(chain) = peer.caller(from, local) else { panic!("known") };
-        let own = rustix::fs::readlinkat(CWD, "/proc/self/exe", Vec::new()).unwrap().into_string().unwrap();
+        let own = readlinkat(CWD, "/proc/self/exe", Vec::new()).unwrap().into_string().unwrap();
         assert_eq!(chain[0].path, own);
         assert!(chain.len() > 1, "{chain:?}");
         drop(client);

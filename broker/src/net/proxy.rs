@@ -14,7 +14,7 @@ use super::dial::dial;
 use super::exchange::{Exchanged, Outgoing, exchange};
 use super::splice::{Flowed, splice};
 use crate::admit::{Asker, Permit, Question, Sandbox, Spoken};
-use crate::core::answer::{ESTABLISHED, Refusal};
+use crate::core::answer::{ESTABLISHED, Refusal, TLS_REFUSAL};
 use crate::core::fields::Framing;
 use crate::core::head::{self, BadHead, Form, Scheme};
 use crate::core::hello;
@@ -150,22 +150,41 @@ async fn tunnel(sandbox: &Sandbox, asker: &Asker, mut client: Conn, asked: &str,
     if client.stream.write_all(ESTABLISHED).await.is_err() {
         return sandbox.close(&permit, 0, 0, None);
     }
-    if permit.carry() != Carry::Raw
-        && let Err(reason) = judge_hello(sandbox, &mut client, target).await
-    {
-        let reason = sandbox.refuse(asker, asked, Some(target), reason);
-        sandbox.close(&permit, 0, 0, Some(reason));
-        return client.farewell(&crate::core::answer::TLS_REFUSAL).await;
+    if permit.carry() != Carry::Raw {
+        match judge_hello(sandbox, &mut client, target).await {
+            Ok(Judged::Fits) => {}
+            Ok(Judged::Nothing) => return sandbox.close(&permit, 0, 0, None),
+            Err(reason) => {
+                let reason = sandbox.refuse(asker, asked, Some(target), reason);
+                sandbox.close(&permit, 0, 0, Some(reason));
+                return client.farewell(&TLS_REFUSAL).await;
+            }
+        }
     }
     carry(sandbox, client, server, &permit).await;
 }
 
+/// What a tunnel's first bytes came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Judged {
+    /// A hello for the target.
+    Fits,
+    /// The client ended without a byte.
+    Nothing,
+}
+
 /// Waits for a TLS hello and compares the server that it names with the target.
-pub(crate) async fn judge_hello(sandbox: &Sandbox, client: &mut Conn, target: &Target) -> Result<(), Reason> {
+pub(crate) async fn judge_hello(
+    sandbox: &Sandbox,
+    client: &mut Conn,
+    target: &Target,
+) -> Result<Judged, Reason> {
     let limit = Limits::time(sandbox.limits().hello_ms);
-    let found = client.until(limit, Reason::HelloLate, hello::read).await?;
-    let hello = found.ok_or(Reason::HelloMalformed)?;
-    hello.check(&target.host, sandbox.shared.tolerance)
+    match client.until(limit, Reason::HelloLate, hello::read).await? {
+        Some(hello) => hello.check(&target.host, sandbox.shared.tolerance).map(|()| Judged::Fits),
+        None if client.buf.is_empty() => Ok(Judged::Nothing),
+        None => Err(Reason::HelloMalformed),
+    }
 }
 
 /// Lets a judged tunnel flow and records its end.

@@ -64,7 +64,10 @@ pub fn render(text: &str, filter: &Filter, format: Format) -> String {
             format!("[{}]\n", lines.join(",\n "))
         }
         Format::Csv => csv(rows.iter().filter_map(|(head, record, _)| cells(head, record))),
-        Format::Table => table(rows.iter().filter_map(|(head, record, _)| cells(head, record)).collect()),
+        Format::Table => {
+            let rows: Vec<_> = rows.iter().filter_map(|(head, record, _)| cells(head, record)).collect();
+            table(&rows)
+        }
     }
 }
 
@@ -91,16 +94,16 @@ fn cells(line: &Line, record: &Record) -> Option<[String; 9]> {
     ])
 }
 
-fn table(rows: Vec<[String; 9]>) -> String {
+fn table(rows: &[[String; 9]]) -> String {
     let header = COLUMNS.map(str::to_owned);
     let mut wide = [0_usize; 9];
-    for row in std::iter::once(&header).chain(&rows) {
+    for row in std::iter::once(&header).chain(rows) {
         for (wide, cell) in wide.iter_mut().zip(row) {
             *wide = (*wide).max(cell.chars().count());
         }
     }
     let mut out = String::new();
-    for row in std::iter::once(&header).chain(&rows) {
+    for row in std::iter::once(&header).chain(rows) {
         let mut line = String::new();
         for (cell, wide) in row.iter().zip(wide) {
             // Writing to a string does not fail.
