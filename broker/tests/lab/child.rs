@@ -1,21 +1,48 @@
 //! Turns this binary, started again, into the real child, and its life and death into what a sandbox sees.
 
+use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 
 use broker::client::{Attachment, Client};
+use broker::launch::Launch;
+use policy::egress::{Binaries, BinaryPath, Egress, Entry, Source};
+use policy::endpoint::Endpoint;
 use policy::seam::Role;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::Test;
-use crate::lab::{Plan, Reply, inside, run, take};
+use crate::lab::{Reply, inside, run, take};
 
 pub(crate) const TESTS: &[Test] = &[
     ("the_child_serves_and_ends_with_its_parent", serves_and_ends),
     ("when_the_child_dies_nothing_gets_out", dies_closed),
+    ("the_child_tells_programs_in_a_user_namespace_that_it_owns", tells_programs),
 ];
+
+/// The name under which this binary is a program in a sandbox: in a user namespace of its own.
+const CLIENT: &str = "lab-client";
+/// The same after another exec, which gives the namespace the process's memory.
+const INSIDE: &str = "lab-client-inside";
+
+/// Takes over when this process was started as a program in a sandbox: asks for a tunnel and tells by its code.
+#[expect(clippy::disallowed_methods, reason = "a program that replaces itself leaves no child")]
+pub(crate) fn role() -> Option<ExitCode> {
+    let args: Vec<String> = std::env::args().collect();
+    if args[0] == CLIENT {
+        crate::net::user();
+        panic!("{}", Command::new(std::env::current_exe().unwrap()).arg0(INSIDE).args(&args[1..]).exec());
+    }
+    (args[0] == INSIDE).then(|| {
+        let mut stream = std::net::TcpStream::connect(&args[1]).unwrap();
+        stream.write_all(format!("CONNECT {} HTTP/1.1\r\n\r\n", args[2]).as_bytes()).unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        if &answer == b"HTTP/1.1 200" { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    })
+}
 
 /// Starts the child on a socket pair.
 #[expect(clippy::disallowed_methods, reason = "the test guards its child itself")]
@@ -34,21 +61,21 @@ struct Running {
     service: TcpListener,
 }
 
-async fn running() -> Running {
+async fn running(binaries: Binaries) -> Running {
     let service = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let entry = format!("127.0.0.1:{}:full:tcp", service.local_addr().unwrap().port());
-    let endpoints = [entry.as_str()];
-    let plan = Plan::new(&endpoints);
+    let endpoint = Endpoint::parse(&entry).unwrap();
+    let egress = Egress::new(vec![Entry { endpoint, source: Source::Manifest, binaries, named: true }]);
     let (child, stream) = start();
     let audit = tempfile::NamedTempFile::new().unwrap();
     let file = std::fs::OpenOptions::new().append(true).open(audit.path()).unwrap();
-    let client = Client::launch(stream, &plan.launch, file.as_fd()).await.unwrap();
+    let client = Client::launch(stream, &Launch::default(), file.as_fd()).await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let proxy = listener.local_addr().unwrap();
     let attachment = Attachment {
         id: "box".to_owned(),
         turn: "1".to_owned(),
-        policy: plan.egress().document(),
+        policy: egress.document(),
         sockets: vec![(Role::Proxy, listener.into_std().unwrap().into())],
         inside: Some(inside()),
     };
@@ -67,7 +94,7 @@ async fn tunnel(running: &Running) -> (TcpStream, TcpStream) {
 
 fn serves_and_ends() {
     run(async {
-        let mut running = running().await;
+        let mut running = running(Binaries::Any).await;
         let (mut near, mut far) = tunnel(&running).await;
         near.write_all(b"ping").await.unwrap();
         assert_eq!(take(&mut far, 4).await, b"ping");
@@ -109,7 +136,7 @@ fn serves_and_ends() {
 
 fn dies_closed() {
     run(async {
-        let mut running = running().await;
+        let mut running = running(Binaries::Any).await;
         let (mut near, _far) = tunnel(&running).await;
         running.child.kill().unwrap();
         running.child.wait().unwrap();
@@ -118,5 +145,24 @@ fn dies_closed() {
         assert!(running.client.head().await.is_err());
         let text = std::fs::read(running.audit.path()).unwrap();
         assert_eq!(policy::record::verify(&text, None).unwrap().seq, 1, "what was decided is on record");
+    });
+}
+
+#[expect(clippy::disallowed_methods, reason = "the test waits for its child itself")]
+fn tells_programs() {
+    run(async {
+        let own = std::env::current_exe().unwrap().canonicalize().unwrap();
+        for (listed, expected) in [(own.to_str().unwrap(), true), ("/usr/bin/other", false)] {
+            let mut running = running(Binaries::of([BinaryPath::parse(listed).unwrap()])).await;
+            let target = running.service.local_addr().unwrap();
+            let mut program = Command::new(&own);
+            program.arg0(CLIENT).arg(running.proxy.to_string()).arg(target.to_string());
+            let status = tokio::task::spawn_blocking(move || program.status().unwrap()).await.unwrap();
+            let record = std::fs::read_to_string(running.audit.path()).unwrap();
+            assert_eq!(status.success(), expected, "{record}");
+            assert!(record.contains(&format!("\"binary\":\"{}\"", own.display())), "{record}");
+            drop(running.client);
+            assert!(running.child.wait().unwrap().success());
+        }
     });
 }

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 type Test = (&'static str, fn());
 
 fn main() -> ExitCode {
-    if let Some(code) = broker::role() {
+    if let Some(code) = broker::role().or_else(child::role) {
         return code;
     }
     let filter: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();

@@ -14,15 +14,10 @@ const CREATE: u16 = 0x400;
 
 /// Leaves the machine's network. The process has one thread at this time.
 pub(crate) fn own() {
-    let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
-    let root = getuid().is_root();
-    let flags = if root { UnshareFlags::NEWNET } else { UnshareFlags::NEWUSER | UnshareFlags::NEWNET };
-    // SAFETY: no descriptor table is shared, and no thread is there to be surprised.
-    unsafe { unshare_unsafe(flags) }.unwrap();
-    if !root {
-        std::fs::write("/proc/self/setgroups", "deny").unwrap();
-        std::fs::write("/proc/self/uid_map", format!("0 {uid} 1")).unwrap();
-        std::fs::write("/proc/self/gid_map", format!("0 {gid} 1")).unwrap();
+    if getuid().is_root() {
+        leave(UnshareFlags::NEWNET);
+    } else {
+        user_and(UnshareFlags::NEWNET);
     }
     let mut up = vec![0; 16];
     up[4] = 1;
@@ -33,6 +28,24 @@ pub(crate) fn own() {
     local(Ipv4Addr::new(203, 0, 113, 0), 24);
     local(Ipv4Addr::new(93, 184, 216, 0), 24);
     local(Ipv4Addr::new(10, 0, 0, 0), 24);
+}
+
+/// Leaves the machine's users, as the one that this process is.
+pub(crate) fn user() {
+    user_and(UnshareFlags::empty());
+}
+
+fn user_and(flags: UnshareFlags) {
+    let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
+    leave(UnshareFlags::NEWUSER | flags);
+    std::fs::write("/proc/self/setgroups", "deny").unwrap();
+    std::fs::write("/proc/self/uid_map", format!("{uid} {uid} 1")).unwrap();
+    std::fs::write("/proc/self/gid_map", format!("{gid} {gid} 1")).unwrap();
+}
+
+fn leave(flags: UnshareFlags) {
+    // SAFETY: no descriptor table is shared, and no thread is there to be surprised.
+    unsafe { unshare_unsafe(flags) }.unwrap();
 }
 
 /// Makes a network local to this machine, as the gateway does inside a sandbox.
