@@ -4,6 +4,7 @@
 mod binary;
 mod decide;
 mod defaults;
+mod explain;
 mod index;
 mod lint;
 mod resolve;
@@ -11,6 +12,7 @@ mod resolve;
 pub use binary::{Binaries, BinaryPath, BinaryPathError, Caller, Process};
 pub use decide::{Ask, Carry, Denial, Grant, Way, address};
 pub use defaults::{BINARIES as BUILTIN_BINARIES, Builtin, ENDPOINTS as BUILTIN_ENDPOINTS};
+pub use explain::{Explanation, Wonder};
 pub use lint::{Lint, LintKind, lints, rendered};
 pub(crate) use resolve::hex;
 pub use resolve::{
