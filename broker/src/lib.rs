@@ -36,19 +36,30 @@ mod privilege;
 
 pub mod serve;
 
+pub mod probe;
+
+pub mod reference;
+
 use std::process::ExitCode;
 
 /// The name under which the binary is started again as the child, where it is not started as `crucible broker`.
 pub const ROLE: &str = "crucible-broker";
 
-/// Takes over when this process was started as the broker; then the answer is its exit code.
+/// Takes over when this process was started as the broker, or inside a sandbox as its probe (`crucible broker probe`); then
+/// the answer is its exit code.
 ///
 /// A binary that embeds the broker asks this before anything else in its `main`, and before it starts a thread.
 #[must_use]
 pub fn role() -> Option<ExitCode> {
     let mut args = std::env::args_os();
     let name = args.next()?;
-    let named = std::path::Path::new(&name).file_name().is_some_and(|name| name == ROLE);
-    let asked = args.next().is_some_and(|first| first == "broker") && args.next().is_none();
-    (named || asked).then(serve::main)
+    if std::path::Path::new(&name).file_name().is_some_and(|name| name == ROLE) {
+        return Some(serve::main());
+    }
+    let rest: Vec<_> = args.take(3).collect();
+    match rest.as_slice() {
+        [broker] if broker == "broker" => Some(serve::main()),
+        [broker, probe] if broker == "broker" && probe == "probe" => Some(probe::main()),
+        _ => None,
+    }
 }

@@ -13,6 +13,7 @@ mod framing;
 mod lab;
 mod limits;
 mod net;
+mod probe;
 mod targets;
 mod tunnels;
 
@@ -27,7 +28,8 @@ fn main() -> ExitCode {
     }
     let filter: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     net::own();
-    let tests = [targets::TESTS, tunnels::TESTS, framing::TESTS, limits::TESTS, child::TESTS].concat();
+    let tests =
+        [targets::TESTS, tunnels::TESTS, framing::TESTS, limits::TESTS, child::TESTS, probe::TESTS].concat();
     let chosen = tests
         .iter()
         .filter(|(name, _)| filter.is_empty() || filter.iter().any(|part| name.contains(part.as_str())));
