@@ -58,16 +58,16 @@ pub fn attempts(doors: &Doors) -> Vec<Attempt> {
     let tunnel = format!("CONNECT {CANARY}:443 HTTP/1.1\r\nHost: {CANARY}:443\r\n\r\n");
     let plain = format!("GET http://{CANARY}/ HTTP/1.1\r\nHost: {CANARY}\r\nConnection: close\r\n\r\n");
     let mut all = vec![
-        Attempt { way: "tunnel", seen: proxied(doors, &tunnel).unwrap_or_else(broken) },
-        Attempt { way: "plain request", seen: proxied(doors, &plain).unwrap_or_else(broken) },
-        Attempt { way: "name", seen: named(doors).unwrap_or_else(broken) },
+        Attempt { way: "tunnel", seen: proxied(doors, &tunnel).unwrap_or_else(|error| broken(&error)) },
+        Attempt { way: "plain request", seen: proxied(doors, &plain).unwrap_or_else(|error| broken(&error)) },
+        Attempt { way: "name", seen: named(doors).unwrap_or_else(|error| broken(&error)) },
     ];
     let direct = AWAY.iter().flat_map(|ip| [80, 443].map(|port| SocketAddr::new(*ip, port)));
     all.extend(direct.map(|address| Attempt { way: "direct connection", seen: direct_to(address) }));
     all
 }
 
-fn broken(error: io::Error) -> Seen {
+fn broken(error: &io::Error) -> Seen {
     Seen::Broken(error.to_string())
 }
 

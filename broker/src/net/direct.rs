@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 
 use super::conn::Conn;
 use super::dial::dial;
-use super::proxy::{self, Kind, Over};
+use super::proxy::{self, Judged, Kind, Over, Standing};
 use crate::admit::{Asker, Question, Sandbox, Spoken};
 use crate::core::answer::TLS_REFUSAL;
 use crate::core::hello;
@@ -28,8 +28,11 @@ pub(crate) async fn serve(sandbox: &Sandbox, asker: &Asker, stream: TcpStream, t
     let spoken =
         if raw(sandbox, asker, &target) { Spoken::Other } else { spoken(sandbox, &mut client).await };
     match spoken {
-        Spoken::Http => http(sandbox, asker, client, &target).await,
-        _ => tunnel(sandbox, asker, client, &target, &asked, spoken).await,
+        Spoken::Http => Box::pin(http(sandbox, asker, client, &target)).await,
+        _ => {
+            let standing = Box::pin(establish(sandbox, asker, client, &target, &asked, spoken)).await;
+            proxy::carry(sandbox, standing).await;
+        }
     }
 }
 
@@ -50,33 +53,43 @@ async fn spoken(sandbox: &Sandbox, client: &mut Conn) -> Spoken {
     }
 }
 
-async fn tunnel(
+/// A tunnel, judged by its first bytes before it is asked for. Without one the client has its answer.
+async fn establish(
     sandbox: &Sandbox,
     asker: &Asker,
     mut client: Conn,
     target: &Target,
     asked: &str,
     spoken: Spoken,
-) {
-    if spoken == Spoken::Tls
-        && allowed(sandbox, asker, target)
-        && let Err(reason) = proxy::judge_hello(sandbox, &mut client, target).await
-    {
-        let reason = sandbox.refuse(asker, asked, Some(target), reason);
-        return refuse(sandbox, client, asked, reason).await;
-    }
-    let question = Question { asked, target, method: None, spoken };
-    let permit = match sandbox.admit(asker, question, None).await {
-        Ok(permit) => permit,
-        Err(reason) => return refuse(sandbox, client, asked, reason).await,
+) -> Option<Standing> {
+    let judged = if spoken == Spoken::Tls && allowed(sandbox, asker, target) {
+        let fits = proxy::judge_hello(sandbox, &mut client, target).await;
+        fits.map_err(|reason| sandbox.refuse(asker, asked, Some(target), reason))
+    } else {
+        Ok(Judged::Nothing)
     };
-    match dial(&permit, &sandbox.shared.outside, sandbox.limits()).await {
-        Ok(server) => proxy::carry(sandbox, client, server, &permit).await,
-        Err(reason) => {
+    let question = Question { asked, target, method: None, spoken };
+    let permit = match judged {
+        Ok(_) => sandbox.admit(asker, question, None).await,
+        Err(reason) => Err(reason),
+    };
+    let dialled = match &permit {
+        // A policy that came into force between may ask for a hello that nobody judged.
+        Ok(permit) if permit.carry() != Carry::Raw && judged != Ok(Judged::Fits) => {
+            Err(Reason::HelloMalformed)
+        }
+        Ok(permit) => dial(permit, &sandbox.shared.outside, sandbox.limits()).await,
+        Err(reason) => Err(*reason),
+    };
+    match (dialled, permit) {
+        (Ok(server), Ok(permit)) => return Some(Standing { client, server, permit }),
+        (Err(reason), Ok(permit)) => {
             sandbox.close(&permit, 0, 0, Some(reason));
             refuse(sandbox, client, asked, reason).await;
         }
+        (_, Err(reason)) => refuse(sandbox, client, asked, reason).await,
     }
+    None
 }
 
 /// Whether the policy lets TLS to the target pass, so that only then its hello is what decides.

@@ -63,13 +63,15 @@ pub(crate) async fn serve(sandbox: &Sandbox, asker: &mut Asker, stream: TcpStrea
         match request.kind {
             Kind::Tunnel(ref target) => {
                 asker.way = Way::Connect;
-                let target = target.clone();
-                return tunnel(sandbox, asker, client, &request.asked, &target).await;
+                // What establishing needs is given back before the tunnel flows: most tunnels are idle most of the time.
+                let standing = Box::pin(establish(sandbox, asker, client, &request.asked, target)).await;
+                drop(request);
+                return carry(sandbox, standing).await;
             }
             Kind::Plain(ref target) => {
                 asker.way = Way::Forward;
                 let target = target.clone();
-                match plain(sandbox, asker, client, &request, &target, kept).await {
+                match Box::pin(plain(sandbox, asker, client, &request, &target, kept)).await {
                     Ok((next, keep)) => (client, kept) = (next, keep),
                     Err(Over) => return,
                 }
@@ -133,35 +135,58 @@ fn request(head: &head::Head<'_>, own: Option<&Target>) -> Request {
     Request { asked: head.asked.to_owned(), kind, out }
 }
 
-/// A tunnel: asked for, dialled, and judged by its first bytes before any of them passes.
-async fn tunnel(sandbox: &Sandbox, asker: &Asker, mut client: Conn, asked: &str, target: &Target) {
+/// A tunnel that may flow.
+pub(crate) struct Standing {
+    pub(crate) client: Conn,
+    pub(crate) server: TcpStream,
+    pub(crate) permit: Permit,
+}
+
+/// A tunnel: asked for, dialled, and judged by its first bytes before any of them passes. Without one the client has its
+/// answer.
+async fn establish(
+    sandbox: &Sandbox,
+    asker: &Asker,
+    mut client: Conn,
+    asked: &str,
+    target: &Target,
+) -> Option<Standing> {
     let question = Question { asked, target, method: None, spoken: Spoken::Unknown };
     let permit = match sandbox.admit(asker, question, None).await {
         Ok(permit) => permit,
-        Err(reason) => return client.farewell(&refusal(sandbox, reason, asked, false, false)).await,
+        Err(reason) => {
+            client.farewell(&refusal(sandbox, reason, asked, false, false)).await;
+            return None;
+        }
     };
     let server = match dial(&permit, &sandbox.shared.outside, sandbox.limits()).await {
         Ok(server) => server,
         Err(reason) => {
             sandbox.close(&permit, 0, 0, Some(reason));
-            return client.farewell(&refusal(sandbox, reason, asked, false, false)).await;
+            client.farewell(&refusal(sandbox, reason, asked, false, false)).await;
+            return None;
         }
     };
     if client.stream.write_all(ESTABLISHED).await.is_err() {
-        return sandbox.close(&permit, 0, 0, None);
+        sandbox.close(&permit, 0, 0, None);
+        return None;
     }
     if permit.carry() != Carry::Raw {
         match judge_hello(sandbox, &mut client, target).await {
             Ok(Judged::Fits) => {}
-            Ok(Judged::Nothing) => return sandbox.close(&permit, 0, 0, None),
+            Ok(Judged::Nothing) => {
+                sandbox.close(&permit, 0, 0, None);
+                return None;
+            }
             Err(reason) => {
                 let reason = sandbox.refuse(asker, asked, Some(target), reason);
                 sandbox.close(&permit, 0, 0, Some(reason));
-                return client.farewell(&TLS_REFUSAL).await;
+                client.farewell(&TLS_REFUSAL).await;
+                return None;
             }
         }
     }
-    carry(sandbox, client, server, &permit).await;
+    Some(Standing { client, server, permit })
 }
 
 /// What a tunnel's first bytes came to.
@@ -188,10 +213,10 @@ pub(crate) async fn judge_hello(
 }
 
 /// Lets a judged tunnel flow and records its end.
-pub(crate) async fn carry(sandbox: &Sandbox, client: Conn, server: TcpStream, permit: &Permit) {
-    let Conn { stream, buf } = client;
-    let Flowed { up, down, reason } = Box::pin(splice(&stream, &server, buf, sandbox)).await;
-    sandbox.close(permit, up, down, reason);
+pub(crate) async fn carry(sandbox: &Sandbox, standing: Option<Standing>) {
+    let Some(Standing { client: Conn { stream, buf }, server, permit }) = standing else { return };
+    let Flowed { up, down, reason } = splice(&stream, &server, buf, sandbox).await;
+    sandbox.close(&permit, up, down, reason);
 }
 
 /// One plain request. On success the client goes on, with the server's connection where that goes on too.

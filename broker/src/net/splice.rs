@@ -47,6 +47,7 @@ struct Flow {
 pub(crate) async fn splice(client: &TcpStream, server: &TcpStream, up: Vec<u8>, sandbox: &Sandbox) -> Flowed {
     let limits = *sandbox.limits();
     let begun = Instant::now();
+    let up = if up.is_empty() { Vec::new() } else { up };
     let mut flows = (Flow { left: up, ..Flow::default() }, Flow::default());
     let mut last = begun;
     let idle = Limits::time(limits.idle_ms);

@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use broker::client::{Attachment, Client};
@@ -19,7 +20,7 @@ use crate::lab::{Reply, inside, run, take};
 pub(crate) const TESTS: &[Test] = &[
     ("the_child_serves_and_ends_with_its_parent", serves_and_ends),
     ("when_the_child_dies_nothing_gets_out", dies_closed),
-    ("the_child_tells_programs_in_a_user_namespace_that_it_owns", tells_programs),
+    ("rows_85_86_the_child_tells_programs_in_a_user_namespace_that_it_owns", tells_programs),
 ];
 
 /// The name under which this binary is a program in a sandbox: in a user namespace of its own.
@@ -36,6 +37,9 @@ pub(crate) fn role() -> Option<ExitCode> {
         panic!("{}", Command::new(std::env::current_exe().unwrap()).arg0(INSIDE).args(&args[1..]).exec());
     }
     (args[0] == INSIDE).then(|| {
+        if args[3] == "delete" {
+            std::fs::remove_file(std::env::current_exe().unwrap()).unwrap();
+        }
         let mut stream = std::net::TcpStream::connect(&args[1]).unwrap();
         stream.write_all(format!("CONNECT {} HTTP/1.1\r\n\r\n", args[2]).as_bytes()).unwrap();
         let mut answer = [0; 12];
@@ -148,21 +152,42 @@ fn dies_closed() {
     });
 }
 
-#[expect(clippy::disallowed_methods, reason = "the test waits for its child itself")]
 fn tells_programs() {
     run(async {
-        let own = std::env::current_exe().unwrap().canonicalize().unwrap();
-        for (listed, expected) in [(own.to_str().unwrap(), true), ("/usr/bin/other", false)] {
-            let mut running = running(Binaries::of([BinaryPath::parse(listed).unwrap()])).await;
-            let target = running.service.local_addr().unwrap();
-            let mut program = Command::new(&own);
-            program.arg0(CLIENT).arg(running.proxy.to_string()).arg(target.to_string());
-            let status = tokio::task::spawn_blocking(move || program.status().unwrap()).await.unwrap();
-            let record = std::fs::read_to_string(running.audit.path()).unwrap();
-            assert_eq!(status.success(), expected, "{record}");
-            assert!(record.contains(&format!("\"binary\":\"{}\"", own.display())), "{record}");
-            drop(running.client);
-            assert!(running.child.wait().unwrap().success());
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        let (own, link) = (dir.join("program"), dir.join("link"));
+        std::fs::copy(std::env::current_exe().unwrap(), &own).unwrap();
+        std::os::unix::fs::symlink(&own, &link).unwrap();
+        let other = std::path::PathBuf::from("/usr/bin/other");
+        let cases = [
+            (&own, "", None),
+            (&link, "", None),
+            (&other, "", Some("binary-not-listed")),
+            (&own, "delete", Some("binary-deleted")),
+        ];
+        for (listed, how, expected) in cases {
+            let record = asked_by(&own, listed, how).await;
+            assert_eq!(record["reason"].as_str(), expected, "{record}");
+            assert_eq!(record["binary"].as_str(), own.to_str(), "{record}");
+            assert_eq!(record["detail"].is_string(), expected == Some("binary-not-listed"), "{record}");
         }
     });
+}
+
+/// The record of what `program` asked where `listed` may ask.
+#[expect(clippy::disallowed_methods, reason = "the test waits for its child itself")]
+async fn asked_by(program: &Path, listed: &Path, how: &str) -> serde_json::Value {
+    let binaries = Binaries::of([BinaryPath::parse(listed.to_str().unwrap()).unwrap()]);
+    let mut running = running(binaries).await;
+    let target = running.service.local_addr().unwrap();
+    let mut command = Command::new(program);
+    command.arg0(CLIENT).arg(running.proxy.to_string()).arg(target.to_string()).arg(how);
+    let status = tokio::task::spawn_blocking(move || command.status().unwrap()).await.unwrap();
+    let text = std::fs::read_to_string(running.audit.path()).unwrap();
+    let record: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    assert_eq!(status.success(), record["verdict"] == "allow", "{record}");
+    drop(running.client);
+    assert!(running.child.wait().unwrap().success());
+    record
 }

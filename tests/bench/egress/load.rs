@@ -3,8 +3,13 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
+use std::time::Duration;
 
+/// Bytes of a bulk transfer.
+pub(crate) const BULK: usize = 1 << 30;
 const BODY: usize = 1024;
+/// The longest that a proxy may say nothing; one that does has failed the scenario.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// A server that answers requests with 1 kB, and lines that are none with what came.
 pub(crate) struct Origin {
@@ -28,13 +33,17 @@ fn answer(mut stream: TcpStream) {
     stream.set_nodelay(true).unwrap();
     let page = format!("HTTP/1.1 200 OK\r\nContent-Length: {BODY}\r\n\r\n{}", "x".repeat(BODY));
     let mut buf = vec![0; 32 * 1024];
-    let mut bulk = false;
+    let mut bulk = 0;
     loop {
         let Ok(count @ 1..) = stream.read(&mut buf) else { return };
-        bulk |= buf.starts_with(b"BULK");
-        let sent = if bulk {
+        if bulk > 0 || buf.starts_with(b"BULK") {
+            bulk += count;
+            if bulk >= BULK && stream.write_all(b".").is_err() {
+                return;
+            }
             continue;
-        } else if buf.starts_with(b"GET ") {
+        }
+        let sent = if buf.starts_with(b"GET ") {
             stream.write_all(page.as_bytes())
         } else {
             stream.write_all(&buf[..count])
@@ -43,6 +52,13 @@ fn answer(mut stream: TcpStream) {
             return;
         }
     }
+}
+
+fn open(proxy: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(proxy).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(SILENCE)).unwrap();
+    stream
 }
 
 fn head(stream: &mut TcpStream) -> Vec<u8> {
@@ -59,7 +75,7 @@ fn head(stream: &mut TcpStream) -> Vec<u8> {
 
 /// A tunnel that was refused.
 pub(crate) fn denied(proxy: SocketAddr) {
-    let mut stream = TcpStream::connect(proxy).unwrap();
+    let mut stream = open(proxy);
     stream.write_all(b"CONNECT denied.invalid:443 HTTP/1.1\r\nHost: denied.invalid:443\r\n\r\n").unwrap();
     let got = head(&mut stream);
     assert!(
@@ -71,8 +87,7 @@ pub(crate) fn denied(proxy: SocketAddr) {
 
 /// A tunnel that stands.
 pub(crate) fn tunnel(proxy: SocketAddr, origin: SocketAddr) -> TcpStream {
-    let mut stream = TcpStream::connect(proxy).unwrap();
-    stream.set_nodelay(true).unwrap();
+    let mut stream = open(proxy);
     stream.write_all(format!("CONNECT {origin} HTTP/1.1\r\nHost: {origin}\r\n\r\n").as_bytes()).unwrap();
     let got = head(&mut stream);
     assert!(
@@ -93,21 +108,19 @@ pub(crate) fn ping(stream: &mut TcpStream, times: u32) {
     }
 }
 
-/// Many bytes in one direction; the far end's close tells that all arrived.
-pub(crate) fn bulk(stream: &mut TcpStream, bytes: usize) {
+/// Many bytes in one direction; the far end tells that all arrived.
+pub(crate) fn bulk(stream: &mut TcpStream) {
     let mut chunk = vec![0; 64 * 1024];
     chunk[..4].copy_from_slice(b"BULK");
-    for _ in 0..bytes / chunk.len() {
+    for _ in 0..BULK / chunk.len() {
         stream.write_all(&chunk).unwrap();
     }
-    stream.shutdown(std::net::Shutdown::Write).unwrap();
-    let _ = stream.read(&mut [0; 1]);
+    stream.read_exact(&mut [0; 1]).unwrap();
 }
 
 /// Plain requests on one connection.
 pub(crate) fn forward(proxy: SocketAddr, origin: SocketAddr, times: u32) {
-    let mut stream = TcpStream::connect(proxy).unwrap();
-    stream.set_nodelay(true).unwrap();
+    let mut stream = open(proxy);
     let ask = format!("GET http://{origin}/ HTTP/1.1\r\nHost: {origin}\r\n\r\n");
     for _ in 0..times {
         stream.write_all(ask.as_bytes()).unwrap();
@@ -116,7 +129,7 @@ pub(crate) fn forward(proxy: SocketAddr, origin: SocketAddr, times: u32) {
         let mut rest = vec![0; BODY - (got.len() - end)];
         stream.read_exact(&mut rest).unwrap();
         if String::from_utf8_lossy(&got[..end]).to_lowercase().contains("connection: close") {
-            stream = TcpStream::connect(proxy).unwrap();
+            stream = open(proxy);
         }
     }
 }

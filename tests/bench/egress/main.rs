@@ -19,7 +19,6 @@ use proxies::Proxy;
 const CONNECTS: u32 = 3_000;
 const REQUESTS: u32 = 10_000;
 const ROUND_TRIPS: u32 = 20_000;
-const BULK: usize = 1 << 30;
 const IDLE: usize = 1_000;
 
 /// What a scenario cost: CPU and wall time of one unit, in microseconds.
@@ -48,8 +47,8 @@ fn main() {
             ("open tunnel, 1 kB back and forth", ROUND_TRIPS, |proxy, origin| {
                 load::ping(&mut load::tunnel(proxy.at, origin.at), ROUND_TRIPS)
             }),
-            ("open tunnel, MiB", (BULK >> 20) as u32, |proxy, origin| {
-                load::bulk(&mut load::tunnel(proxy.at, origin.at), BULK)
+            ("open tunnel, MiB", (load::BULK >> 20) as u32, |proxy, origin| {
+                load::bulk(&mut load::tunnel(proxy.at, origin.at))
             }),
             ("forward, keep-alive", REQUESTS, |proxy, origin| load::forward(proxy.at, origin.at, REQUESTS)),
         ];

@@ -1,11 +1,14 @@
 //! Turns a question of a sandbox into a permit or a refusal, with one record of it written before the answer.
 //! It is the one chokepoint: nothing else makes a [`Permit`], and nothing dials without one.
 
+mod permit;
+mod question;
+
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use policy::egress::{Ask, Caller, Carry, Denial, Egress, Entry, Way, address};
+use policy::egress::{Ask, Denial, Egress, Entry, address};
 use policy::host::{Host, Target};
 use policy::no_proxy::NoProxy;
 use policy::reason::Reason;
@@ -13,6 +16,7 @@ use policy::record::{Address, Close, Cut, Decision, End, Record, Redactor, Verdi
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
+use self::question::chain;
 use crate::audit::Audit;
 use crate::core::hello::Tolerance;
 use crate::core::synthetic::Synthetic;
@@ -21,6 +25,9 @@ use crate::limits::Limits;
 use crate::net::outside::Outside;
 use crate::net::peer::Peer;
 use crate::rate::{Count, Rate};
+
+pub use self::permit::{Permit, Route};
+pub use self::question::{Asker, Question, Spoken};
 
 /// What every sandbox of one broker shares.
 pub struct Shared {
@@ -66,79 +73,6 @@ struct Tally {
     allowed: Count,
     denied: Count,
     unrecorded: Count,
-}
-
-/// Who asks, by which way: what all questions of a connection have in common.
-#[derive(Clone, Debug)]
-pub struct Asker {
-    /// The connection.
-    pub conn: u64,
-    /// Its way in.
-    pub way: Way,
-    /// The program behind it.
-    pub caller: Arc<Caller>,
-}
-
-/// A question about a target.
-#[derive(Clone, Copy, Debug)]
-pub struct Question<'a> {
-    /// The target as it was asked for.
-    pub asked: &'a str,
-    /// The target.
-    pub target: &'a Target,
-    /// The method of a plain request.
-    pub method: Option<&'a str>,
-    /// What must be inside for the question to make sense; a grant of something else is a refusal.
-    pub spoken: Spoken,
-}
-
-/// What the connection carries, as far as it is known when the question is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spoken {
-    /// Not known yet.
-    Unknown,
-    /// TLS.
-    Tls,
-    /// Plain HTTP.
-    Http,
-    /// Something else.
-    Other,
-}
-
-/// Leave to connect to one target. Only [`Sandbox::admit`] makes one.
-#[derive(Debug)]
-pub struct Permit {
-    target: Target,
-    carry: Carry,
-    route: Route,
-    since: Instant,
-    conn: u64,
-}
-
-/// How a permitted target is reached.
-#[derive(Clone, Debug)]
-pub enum Route {
-    /// By one of these addresses, which were checked.
-    Direct(Arc<[SocketAddr]>),
-    /// Through the parent proxy, which resolves and checks the name.
-    Parent(Parent),
-}
-
-impl Permit {
-    /// Where it leads.
-    pub fn target(&self) -> &Target {
-        &self.target
-    }
-
-    /// What may flow.
-    pub fn carry(&self) -> Carry {
-        self.carry
-    }
-
-    /// How it is reached.
-    pub fn route(&self) -> &Route {
-        &self.route
-    }
 }
 
 impl Sandbox {
@@ -297,6 +231,7 @@ impl Sandbox {
     ) -> Reason {
         let mut decision = self.decision(asker, egress, question, entry, addresses);
         decision.reason = Some(reason);
+        decision.detail = chain(&asker.caller, reason);
         self.record_denial(decision, reason)
     }
 
@@ -413,28 +348,5 @@ impl Sandbox {
             _ => Host::Ip(ip),
         };
         Some(Target { host, port })
-    }
-}
-
-impl Route {
-    fn addresses(&self) -> Vec<Address> {
-        match self {
-            Self::Direct(addresses) => {
-                addresses.iter().map(|at| Address { ip: at.ip(), refused: None }).collect()
-            }
-            Self::Parent(_) => Vec::new(),
-        }
-    }
-}
-
-impl Spoken {
-    /// Whether it may flow under a grant.
-    fn fits(self, carry: Carry) -> Result<(), Reason> {
-        match (carry, self) {
-            (_, Self::Unknown) | (Carry::Raw, _) | (Carry::TlsOrHttp, Self::Tls | Self::Http) => Ok(()),
-            (Carry::Tls, Self::Tls) | (Carry::Http, Self::Http) => Ok(()),
-            (Carry::Http, Self::Tls) => Err(Reason::NeedsTermination),
-            (Carry::Tls | Carry::TlsOrHttp | Carry::Http, _) => Err(Reason::NotTls),
-        }
     }
 }
