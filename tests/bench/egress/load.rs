@@ -124,7 +124,13 @@ pub(crate) fn forward(proxy: SocketAddr, origin: SocketAddr, times: u32) {
     let ask = format!("GET http://{origin}/ HTTP/1.1\r\nHost: {origin}\r\n\r\n");
     for _ in 0..times {
         stream.write_all(ask.as_bytes()).unwrap();
-        let got = head(&mut stream);
+        let mut got = head(&mut stream);
+        if got.is_empty() {
+            // A proxy that closes after each answer without saying so.
+            stream = open(proxy);
+            stream.write_all(ask.as_bytes()).unwrap();
+            got = head(&mut stream);
+        }
         let end = got.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
         let mut rest = vec![0; BODY - (got.len() - end)];
         stream.read_exact(&mut rest).unwrap();

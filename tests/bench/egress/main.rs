@@ -1,6 +1,6 @@
 //! Turns one origin on loopback and three proxies before it into CPU per request, requests per second and memory, as ratios.
 //! It refuses to assert: machines differ, and the table is for reading. What is not installed is left out, by name.
-#![expect(clippy::print_stdout, clippy::unwrap_used, clippy::expect_used, reason = "a benchmark's report")]
+#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark's report")]
 #![expect(
     clippy::disallowed_methods,
     clippy::indexing_slicing,
@@ -39,16 +39,16 @@ fn main() {
     for start in [proxies::broker, proxies::squid, proxies::tinyproxy] {
         let Some(proxy) = start(&origin) else { continue };
         names.push(proxy.name);
-        let scenarios: [(&str, u32, fn(&Proxy, &Origin)); 5] = [
+        let scenarios: [(&str, u32, Run); 5] = [
             ("deny", CONNECTS, |proxy, _| (0..CONNECTS).for_each(|_| load::denied(proxy.at))),
             ("CONNECT alone", CONNECTS, |proxy, origin| {
-                (0..CONNECTS).for_each(|_| drop(load::tunnel(proxy.at, origin.at)))
+                (0..CONNECTS).for_each(|_| drop(load::tunnel(proxy.at, origin.at)));
             }),
             ("open tunnel, 1 kB back and forth", ROUND_TRIPS, |proxy, origin| {
-                load::ping(&mut load::tunnel(proxy.at, origin.at), ROUND_TRIPS)
+                load::ping(&mut load::tunnel(proxy.at, origin.at), ROUND_TRIPS);
             }),
             ("open tunnel, MiB", (load::BULK >> 20) as u32, |proxy, origin| {
-                load::bulk(&mut load::tunnel(proxy.at, origin.at))
+                load::bulk(&mut load::tunnel(proxy.at, origin.at));
             }),
             ("forward, keep-alive", REQUESTS, |proxy, origin| load::forward(proxy.at, origin.at, REQUESTS)),
         ];
@@ -67,7 +67,10 @@ fn main() {
     report(&names, &rows, &memory);
 }
 
-fn measure(proxy: &Proxy, origin: &Origin, units: u32, run: fn(&Proxy, &Origin)) -> Option<Cost> {
+/// One scenario's load.
+type Run = fn(&Proxy, &Origin);
+
+fn measure(proxy: &Proxy, origin: &Origin, units: u32, run: Run) -> Option<Cost> {
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let (cpu, begun) = (proxy.cpu(), Instant::now());
         run(proxy, origin);
