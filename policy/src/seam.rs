@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use serde::{Deserialize, Serialize};
 
 use crate::egress::Egress;
-use crate::host::Target;
+use crate::host::{Host, Target};
 
 /// Where the proxy listens inside a sandbox.
 pub const PROXY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3128);
@@ -66,6 +66,40 @@ pub fn sockets(egress: &Egress, own: Option<(&Target, Ipv4Addr)>) -> Vec<(Role, 
     all
 }
 
+/// Variables by which programs find a bundle of certificates; no single one serves all (row 68).
+const BUNDLE: [&str; 10] = [
+    "SSL_CERT_FILE",
+    "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "PIP_CERT",
+    "REQUESTS_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS",
+    "npm_config_cafile",
+    "CARGO_HTTP_CAINFO",
+    "AWS_CA_BUNDLE",
+    "DENO_CERT",
+];
+/// Variables by which programs find the proxy, in both of the cases that are in use.
+const TO_PROXY: [&str; 6] =
+    ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"];
+/// Variables that name what goes past it.
+const PAST: [&str; 2] = ["no_proxy", "NO_PROXY"];
+
+/// The variables of every program in a sandbox whose bundle of certificates, the system's and the manifest's `ca_file`
+/// together, stands at `bundle`. `own` is the host of the broker's own URL: the only thing past the proxy, because an entry
+/// that names loopback must stay reachable through it (row 72). What a sandbox has under these names from elsewhere is
+/// overwritten, never kept.
+pub fn environment(own: Option<&Host>, bundle: &str) -> Vec<(&'static str, String)> {
+    let proxy = format!("http://{PROXY}");
+    // Bare names are what every client reads alike (row 71).
+    let past = own.map(ToString::to_string).unwrap_or_default();
+    let mut all: Vec<(&'static str, String)> = TO_PROXY.iter().map(|name| (*name, proxy.clone())).collect();
+    all.extend(PAST.iter().map(|name| (*name, past.clone())));
+    all.extend(BUNDLE.iter().map(|name| (*name, bundle.to_owned())));
+    all.push(("NODE_USE_ENV_PROXY", "1".to_owned()));
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,5 +126,18 @@ mod tests {
                 "{\"own\":{\"target\":\"broker.internal:8080\"}} 127.0.0.1:8080",
             ]
         );
+    }
+
+    #[test]
+    fn rows_68_71_72_every_client_finds_proxy_and_bundle_and_loopback_is_not_past_it() {
+        let own = Host::parse("broker.internal").unwrap();
+        let all = environment(Some(&own), "/etc/ssl/certs/ca-certificates.crt");
+        let of = |name: &str| all.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str());
+        assert_eq!(of("HTTPS_PROXY"), Some("http://127.0.0.1:3128"));
+        assert_eq!(of("NO_PROXY"), Some("broker.internal"));
+        assert_eq!(of("NODE_EXTRA_CA_CERTS"), Some("/etc/ssl/certs/ca-certificates.crt"));
+        let names: std::collections::HashSet<_> = all.iter().map(|(name, _)| name).collect();
+        assert_eq!(names.len(), all.len(), "each is set once");
+        assert!(environment(None, "/x").iter().any(|(name, value)| *name == "no_proxy" && value.is_empty()));
     }
 }

@@ -10,6 +10,7 @@
 
 mod child;
 mod framing;
+mod generated;
 mod lab;
 mod limits;
 mod net;
@@ -28,8 +29,16 @@ fn main() -> ExitCode {
     }
     let filter: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     net::own();
-    let tests =
-        [targets::TESTS, tunnels::TESTS, framing::TESTS, limits::TESTS, child::TESTS, probe::TESTS].concat();
+    let tests = [
+        targets::TESTS,
+        tunnels::TESTS,
+        framing::TESTS,
+        limits::TESTS,
+        child::TESTS,
+        probe::TESTS,
+        generated::TESTS,
+    ]
+    .concat();
     let chosen = tests
         .iter()
         .filter(|(name, _)| filter.is_empty() || filter.iter().any(|part| name.contains(part.as_str())));
