@@ -40,6 +40,8 @@ pub(crate) struct Exchanged {
     pub(crate) server_keeps: bool,
     /// Whether the client's may.
     pub(crate) client_keeps: bool,
+    /// Whether the server answered before it had the whole request.
+    pub(crate) early: bool,
 }
 
 /// A direction with its stream, its unread bytes and its limits.
@@ -91,6 +93,7 @@ pub(crate) async fn exchange(
             answered,
             server_keeps: keeps && whole,
             client_keeps: out.keep && whole,
+            early: !whole,
         },
         Err(reason) => Exchanged { up, down, reason: Some(reason), answered, ..Exchanged::default() },
     }

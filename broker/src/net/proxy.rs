@@ -259,6 +259,8 @@ pub(crate) async fn plain(
     sandbox.close(&permit, done.up, done.down, reason);
     match reason {
         Some(reason) if !done.answered => answer(sandbox, client, reason, request).await,
+        // What the client still sends is read away, or a reset would take the answer from it.
+        None if done.early => client.farewell(b"").await,
         None if done.client_keeps => {
             return Ok((client, done.server_keeps.then_some(Kept { conn: server, permit })));
         }

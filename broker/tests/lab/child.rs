@@ -5,14 +5,17 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Duration;
 
 use broker::client::{Attachment, Client};
 use broker::launch::Launch;
 use policy::egress::{Binaries, BinaryPath, Egress, Entry, Source};
 use policy::endpoint::Endpoint;
 use policy::seam::Role;
-use tokio::io::AsyncWriteExt as _;
+use rustix::process::{Resource, Rlimit};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
 
 use crate::Test;
 use crate::lab::{Reply, inside, run, take};
@@ -20,6 +23,7 @@ use crate::lab::{Reply, inside, run, take};
 pub(crate) const TESTS: &[Test] = &[
     ("the_child_serves_and_ends_with_its_parent", serves_and_ends),
     ("when_the_child_dies_nothing_gets_out", dies_closed),
+    ("without_descriptors_new_connections_are_refused_and_old_ones_kept", no_descriptors),
     ("rows_85_86_the_child_tells_programs_in_a_user_namespace_that_it_owns", tells_programs),
 ];
 
@@ -135,6 +139,36 @@ fn serves_and_ends() {
             .collect();
         assert_eq!(kinds, ["decision", "close", "end"]);
         policy::record::verify(text.as_bytes(), None).unwrap();
+    });
+}
+
+fn no_descriptors() {
+    run(async {
+        let mut running = running(Binaries::Any).await;
+        let pid = rustix::process::Pid::from_child(&running.child);
+        let limit = |most| Rlimit { current: Some(most), maximum: Some(4096) };
+        rustix::process::prlimit(Some(pid), Resource::Nofile, limit(32)).unwrap();
+        let (mut near, mut far) = tunnel(&running).await;
+        let mut held = Vec::new();
+        let refused = loop {
+            // Connections that say nothing take a descriptor each, until none is left.
+            let mut stream = TcpStream::connect(running.proxy).await.unwrap();
+            match timeout(Duration::from_millis(300), stream.read(&mut [0; 1])).await {
+                Ok(end) => break end.unwrap_or(0),
+                Err(_) => held.push(stream),
+            }
+        };
+        assert_eq!(refused, 0, "the new one is closed");
+        assert!(!held.is_empty());
+        near.write_all(b"still").await.unwrap();
+        assert_eq!(take(&mut far, 5).await, b"still", "the old one flows");
+        drop(held);
+        rustix::process::prlimit(Some(pid), Resource::Nofile, limit(4096)).unwrap();
+        drop(tunnel(&running).await);
+        drop(running.client);
+        assert!(running.child.wait().unwrap().success());
+        let text = std::fs::read_to_string(running.audit.path()).unwrap();
+        assert!(text.contains("no-descriptors"), "{text}");
     });
 }
 

@@ -79,7 +79,7 @@ pub fn lints(egress: &Egress, declared: &Declared, goal: Option<&str>, host_path
 }
 
 /// Why nothing can come through an entry.
-fn cannot_work(entry: &Entry) -> Option<&'static str> {
+pub(super) fn cannot_work(entry: &Entry) -> Option<&'static str> {
     if matches!(&entry.binaries, Binaries::Of(set) if set.is_empty()) {
         return Some("no binary may use it: `binaries` is empty");
     }

@@ -4,6 +4,7 @@
 mod binary;
 mod decide;
 mod defaults;
+mod disclose;
 mod explain;
 mod index;
 mod lint;
@@ -12,6 +13,7 @@ mod resolve;
 pub use binary::{Binaries, BinaryPath, BinaryPathError, Caller, Process};
 pub use decide::{Ask, Carry, Denial, Grant, Way, address};
 pub use defaults::{BINARIES as BUILTIN_BINARIES, Builtin, ENDPOINTS as BUILTIN_ENDPOINTS};
+pub use disclose::{Disclosed, disclosed};
 pub use explain::{Explanation, Wonder};
 pub use lint::{Lint, LintKind, lints, rendered};
 pub(crate) use resolve::hex;
