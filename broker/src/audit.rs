@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use policy::record::{Chain, Head, Record};
 
@@ -13,11 +13,13 @@ use crate::clock;
 #[derive(Debug)]
 pub struct Audit {
     inner: Mutex<Inner>,
+    /// The number of the last line that is on the disk for certain; whoever holds it brings more there.
+    settled: tokio::sync::Mutex<u64>,
 }
 
 #[derive(Debug)]
 struct Inner {
-    file: File,
+    file: Arc<File>,
     chain: Chain,
     /// After a line that could not be written whole the chain has no end to go on from.
     broken: bool,
@@ -38,35 +40,61 @@ impl Audit {
     /// Takes the file, open for appending, and where it ends.
     pub fn new(file: File, head: Option<Head>) -> Self {
         let chain = head.map_or_else(Chain::default, Chain::after);
-        Self { inner: Mutex::new(Inner { file, chain, broken: false }) }
+        let settled = tokio::sync::Mutex::new(chain.head().seq);
+        Self { inner: Mutex::new(Inner { file: Arc::new(file), chain, broken: false }), settled }
     }
 
-    /// Writes one line whole. It is in the kernel's hands when this returns, so a crash of the broker does not lose it.
+    /// Writes one line whole. It is in the kernel's hands when this returns, so a crash of the broker does not lose it;
+    /// [`Audit::settle`] waits for the disk.
     ///
     /// # Errors
     /// The file system's; every later call fails too.
     pub fn write(&self, record: &Record) -> Result<(), AuditError> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.lock();
         if inner.broken {
             return Err(AuditError::Broken);
         }
         inner.broken = true;
         let line = inner.chain.seal(&clock::now(), record).map_err(io::Error::other)?;
-        inner.file.write_all(&line)?;
+        (&*inner.file).write_all(&line)?;
         inner.broken = false;
         Ok(())
     }
 
-    /// Brings everything to the disk.
+    /// Waits until every line written so far is on the disk. Those who wait at one time share one trip there.
     ///
     /// # Errors
-    /// The file system's.
-    pub fn sync(&self) -> io::Result<()> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).file.sync_data()
+    /// The file system's; every later write fails too.
+    pub async fn settle(&self) -> io::Result<()> {
+        let wanted = self.head().seq;
+        let mut settled = self.settled.lock().await;
+        if *settled >= wanted {
+            return Ok(());
+        }
+        let (file, upto) = {
+            let inner = self.lock();
+            (Arc::clone(&inner.file), inner.chain.head().seq)
+        };
+        let done = tokio::task::spawn_blocking(move || file.sync_data()).await.map_err(io::Error::other);
+        // What is no file on a disk, a pipe for one, has nothing to be brought there.
+        let done = done.and_then(|done| {
+            done.or_else(
+                |error| if error.kind() == io::ErrorKind::InvalidInput { Ok(()) } else { Err(error) },
+            )
+        });
+        match done {
+            Ok(()) => *settled = upto,
+            Err(_) => self.lock().broken = true,
+        }
+        done
     }
 
     /// Where the file ends.
     pub fn head(&self) -> Head {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).chain.head().clone()
+        self.lock().chain.head().clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

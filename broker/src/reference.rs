@@ -74,7 +74,8 @@ const AUDIT: &str = "
 A `decision` is written before its answer, exactly one for each question: turn, connection, way in, target as asked and in its
 one spelling, addresses, program, verdict, entry and its source, reason, hash of the policy. A `close` has bytes, duration and
 what ended the connection. `cut` says where a turn's records were full; from there nothing passes. `end` sums a turn up. User
-names, passwords, values of queries and known secrets are taken out before anything is written. A line is in the kernel's
-hands before the answer goes out, so the death of the broker loses none; it is brought to the disk when the turn ends, so a
-loss of power may take the last lines of a turn, and the head in the run's summary shows that it did.
+names, passwords, values of queries and known secrets are taken out before anything is written. A refusal is
+on the disk before it is answered, but for one that only says that too many connections are open; other lines are in the
+kernel's hands before what follows from them, so that the death of the broker loses none, and on the disk with the next
+refusal or the turn's end.
 ";

@@ -175,7 +175,7 @@ impl Broker {
         // What does not end in time dies with the sandbox, whose sockets are its other end.
         let _ = timeout(ENDING, sandbox.ending.closed()).await;
         let end = sandbox.end()?;
-        self.shared.audit.sync()?;
+        self.shared.audit.settle().await?;
         Ok(Answer::Detached { end, head: self.shared.audit.head() })
     }
 }

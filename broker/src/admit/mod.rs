@@ -313,6 +313,12 @@ impl Sandbox {
         Err(Reason::AuditFull)
     }
 
+    /// Waits until every record so far is on the disk: what a refusal waits for before it is answered.
+    pub(crate) async fn settle(&self) {
+        // A disk that fails makes every later record fail, and then nothing passes; this one is a refusal already.
+        let _ = self.shared.audit.settle().await;
+    }
+
     /// Records how a permitted connection ended. Past the turn's room it is only the turn's end that tells of it.
     pub fn close(&self, permit: &Permit, up: u64, down: u64, reason: Option<Reason>) {
         let millis = u64::try_from(permit.since.elapsed().as_millis()).unwrap_or(u64::MAX);

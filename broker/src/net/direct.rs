@@ -114,7 +114,9 @@ async fn http(sandbox: &Sandbox, asker: &Asker, mut client: Conn, target: &Targe
         };
         if let Err(reason) = fits {
             let reason = sandbox.refuse(asker, &request.asked, Some(target), reason);
-            return client.farewell(&proxy::refusal(sandbox, reason, &request.asked, false, false)).await;
+            return client
+                .farewell(&proxy::refusal(sandbox, reason, &request.asked, false, false).await)
+                .await;
         }
         match proxy::plain(sandbox, asker, client, &request, target, kept).await {
             Ok((next, keep)) => (client, kept) = (next, keep),
@@ -125,10 +127,11 @@ async fn http(sandbox: &Sandbox, asker: &Asker, mut client: Conn, target: &Targe
 
 /// Answers in the language that the client began in.
 async fn refuse(sandbox: &Sandbox, client: Conn, asked: &str, reason: Reason) {
+    sandbox.settle().await;
     let first = client.buf.first().copied();
     let answer = match first {
         Some(byte) if hello::is_tls(byte) => TLS_REFUSAL.to_vec(),
-        Some(byte) if byte.is_ascii_uppercase() => proxy::refusal(sandbox, reason, asked, false, false),
+        Some(byte) if byte.is_ascii_uppercase() => proxy::refusal_now(sandbox, reason, asked, false, false),
         _ => Vec::new(),
     };
     client.farewell(&answer).await;

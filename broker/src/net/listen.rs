@@ -75,7 +75,7 @@ fn admit_one(sandbox: &Arc<Sandbox>, stream: TcpStream, purpose: &Purpose) {
         let reason = sandbox.refuse(&asker, "", None, Reason::TooManyConnections);
         if purpose == Purpose::Proxy {
             // One try: a socket that was just accepted takes so little at once, and a client in the way of others gets no more.
-            let _ = stream.try_write(&proxy::refusal(&sandbox, reason, "", false, false));
+            let _ = stream.try_write(&proxy::refusal_now(&sandbox, reason, "", false, false));
         }
         return;
     }
@@ -108,7 +108,7 @@ async fn serve(sandbox: &Sandbox, stream: TcpStream, purpose: Purpose) {
         Purpose::Loopback(target) => direct::serve(sandbox, &asker, stream, Some(target)).await,
         Purpose::Own => {
             let reason = sandbox.refuse(&asker, "", None, Reason::ToolsNotServed);
-            let answer = proxy::refusal(sandbox, reason, "", false, false);
+            let answer = proxy::refusal(sandbox, reason, "", false, false).await;
             super::conn::Conn::new(stream).farewell(&answer).await;
         }
     }

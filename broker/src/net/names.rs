@@ -14,13 +14,25 @@ use crate::admit::{Asker, Sandbox};
 use crate::core::dns::{self, Answer, QUESTION_MAX};
 use crate::limits::Limits;
 
-/// Answers questions over UDP until the socket fails.
+/// Answers questions over UDP until the socket fails. A refusal waits for its record apart, so that the next question does
+/// not wait for it.
 pub(crate) async fn udp(sandbox: Arc<Sandbox>, socket: UdpSocket) {
+    let socket = Arc::new(socket);
     let mut buf = [0; QUESTION_MAX];
     while let Ok((count, from)) = socket.recv_from(&mut buf).await {
-        if let Some(answer) = answer(&sandbox, buf.get(..count).unwrap_or_default()) {
+        let answered = answer(&sandbox, buf.get(..count).unwrap_or_default());
+        match answered {
             // An answer that is lost is asked for again.
-            let _ = socket.send_to(&answer, from).await;
+            Some((answer, false)) => drop(socket.send_to(&answer, from).await),
+            Some((answer, true)) if sandbox.open.enter(sandbox.limits().connections) => {
+                let (socket, task) = (Arc::clone(&socket), Arc::clone(&sandbox));
+                sandbox.spawn(async move {
+                    task.settle().await;
+                    drop(socket.send_to(&answer, from).await);
+                    task.open.leave();
+                });
+            }
+            _ => {}
         }
     }
 }
@@ -36,7 +48,10 @@ pub(crate) async fn tcp(sandbox: &Sandbox, stream: TcpStream) {
     };
     while let Ok(Some(question)) = conn.until(limit, Reason::HeadLate, read).await {
         conn.consume(question.len() + 2);
-        let Some(answer) = answer(sandbox, &question) else { return };
+        let Some((answer, refused)) = answer(sandbox, &question) else { return };
+        if refused {
+            sandbox.settle().await;
+        }
         let mut framed = u16::try_from(answer.len()).unwrap_or(u16::MAX).to_be_bytes().to_vec();
         framed.extend_from_slice(&answer);
         if conn.stream.write_all(&framed).await.is_err() {
@@ -45,11 +60,11 @@ pub(crate) async fn tcp(sandbox: &Sandbox, stream: TcpStream) {
     }
 }
 
-/// The answer to one message. A name that is not allowed is recorded, and never looked for anywhere.
-fn answer(sandbox: &Sandbox, message: &[u8]) -> Option<Vec<u8>> {
+/// The answer to one message, and whether it is a refusal that was recorded. A name that is not allowed is recorded, and never looked for anywhere.
+fn answer(sandbox: &Sandbox, message: &[u8]) -> Option<(Vec<u8>, bool)> {
     let question = match dns::read(message)? {
         Ok(question) => question,
-        Err(refusal) => return Some(refusal),
+        Err(refusal) => return Some((refusal, false)),
     };
     let egress = sandbox.egress();
     let name = question.name.clone().filter(|name| egress.knows(&Host::Name(name.clone())));
@@ -65,5 +80,5 @@ fn answer(sandbox: &Sandbox, message: &[u8]) -> Option<Vec<u8>> {
             Answer::NoName
         }
     };
-    Some(question.answer(answer))
+    Some((question.answer(answer), answer == Answer::NoName))
 }

@@ -155,7 +155,7 @@ async fn establish(
     let permit = match sandbox.admit(asker, question, None).await {
         Ok(permit) => permit,
         Err(reason) => {
-            client.farewell(&refusal(sandbox, reason, asked, false, false)).await;
+            client.farewell(&refusal(sandbox, reason, asked, false, false).await).await;
             return None;
         }
     };
@@ -163,7 +163,7 @@ async fn establish(
         Ok(server) => server,
         Err(reason) => {
             sandbox.close(&permit, 0, 0, Some(reason));
-            client.farewell(&refusal(sandbox, reason, asked, false, false)).await;
+            client.farewell(&refusal(sandbox, reason, asked, false, false).await).await;
             return None;
         }
     };
@@ -181,6 +181,7 @@ async fn establish(
             Err(reason) => {
                 let reason = sandbox.refuse(asker, asked, Some(target), reason);
                 sandbox.close(&permit, 0, 0, Some(reason));
+                sandbox.settle().await;
                 client.farewell(&TLS_REFUSAL).await;
                 return None;
             }
@@ -236,7 +237,7 @@ pub(crate) async fn plain(
         Ok(permit) => permit,
         Err(reason) => {
             let keep = request.out.keep && request.out.framing == Framing::None && kept.is_none();
-            let bytes = refusal(sandbox, reason, &request.asked, keep, request.out.method == "HEAD");
+            let bytes = refusal(sandbox, reason, &request.asked, keep, request.out.method == "HEAD").await;
             if keep && client.stream.write_all(&bytes).await.is_ok() {
                 return Ok((client, None));
             }
@@ -295,15 +296,35 @@ async fn attempt(
 pub(crate) async fn refuse_head(sandbox: &Sandbox, asker: &Asker, client: Conn, bad: &BadHead) {
     let asked = bad.asked.as_deref().unwrap_or_default();
     let reason = sandbox.refuse(asker, asked, None, bad.reason);
-    client.farewell(&refusal(sandbox, reason, asked, false, false)).await;
+    client.farewell(&refusal(sandbox, reason, asked, false, false).await).await;
 }
 
 async fn answer(sandbox: &Sandbox, client: Conn, reason: Reason, request: &Request) {
-    client.farewell(&refusal(sandbox, reason, &request.asked, false, request.out.method == "HEAD")).await;
+    client
+        .farewell(&refusal(sandbox, reason, &request.asked, false, request.out.method == "HEAD").await)
+        .await;
+}
+
+/// The bytes of a refusal, once its record is on the disk.
+pub(crate) async fn refusal(
+    sandbox: &Sandbox,
+    reason: Reason,
+    asked: &str,
+    keep: bool,
+    bodiless: bool,
+) -> Vec<u8> {
+    sandbox.settle().await;
+    refusal_now(sandbox, reason, asked, keep, bodiless)
 }
 
 /// The bytes of a refusal.
-pub(crate) fn refusal(sandbox: &Sandbox, reason: Reason, asked: &str, keep: bool, bodiless: bool) -> Vec<u8> {
+pub(crate) fn refusal_now(
+    sandbox: &Sandbox,
+    reason: Reason,
+    asked: &str,
+    keep: bool,
+    bodiless: bool,
+) -> Vec<u8> {
     let target = sandbox.shared.redactor.target(asked);
     let policy = sandbox.egress();
     Refusal { reason, target: &target, policy: policy.hash(), keep, bodiless }.bytes()

@@ -92,7 +92,8 @@ fn row_49_undrained() {
         stream.write_all(head.as_bytes()).await.unwrap();
         assert_eq!(Reply::read(&mut stream).await.status, 200);
         stream.write_all(&[b'x'; 100]).await.unwrap();
-        assert_eq!(take(&mut stream, 10).await, b"", "the client's connection is over too, without a reset");
+        let end = tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 1]).await;
+        assert!(matches!(end, Ok(0)), "the client's connection is over too, without a reset: {end:?}");
         assert_eq!(lab.get("a.example", "/next").await.status, 200);
         let seen = seen.lock().unwrap();
         assert_eq!(seen.len(), 2);
