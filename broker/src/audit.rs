@@ -15,6 +15,7 @@ pub struct Audit {
     inner: Mutex<Inner>,
     /// The number of the last line that is on the disk for certain; whoever holds it brings more there.
     settled: tokio::sync::Mutex<u64>,
+    durable: bool,
 }
 
 #[derive(Debug)]
@@ -37,11 +38,11 @@ pub enum AuditError {
 }
 
 impl Audit {
-    /// Takes the file, open for appending, and where it ends.
-    pub fn new(file: File, head: Option<Head>) -> Self {
+    /// Takes the file, open for appending, where it ends, and whether refusals wait for the disk.
+    pub fn new(file: File, head: Option<Head>, durable: bool) -> Self {
         let chain = head.map_or_else(Chain::default, Chain::after);
         let settled = tokio::sync::Mutex::new(chain.head().seq);
-        Self { inner: Mutex::new(Inner { file: Arc::new(file), chain, broken: false }), settled }
+        Self { inner: Mutex::new(Inner { file: Arc::new(file), chain, broken: false }), settled, durable }
     }
 
     /// Writes one line whole. It is in the kernel's hands when this returns, so a crash of the broker does not lose it;
@@ -61,11 +62,19 @@ impl Audit {
         Ok(())
     }
 
-    /// Waits until every line written so far is on the disk. Those who wait at one time share one trip there.
+    /// Waits until every line written so far is on the disk, where refusals are to be there before their answers.
     ///
     /// # Errors
     /// The file system's; every later write fails too.
     pub async fn settle(&self) -> io::Result<()> {
+        if self.durable { self.sync().await } else { Ok(()) }
+    }
+
+    /// Waits until every line written so far is on the disk. Those who wait at one time share one trip there.
+    ///
+    /// # Errors
+    /// The file system's; every later write fails too.
+    pub async fn sync(&self) -> io::Result<()> {
         let wanted = self.head().seq;
         let mut settled = self.settled.lock().await;
         if *settled >= wanted {

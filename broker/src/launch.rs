@@ -34,9 +34,16 @@ pub struct Launch {
     /// Values that no record may show.
     #[serde(default)]
     pub secrets: Secrets,
+    /// Whether a refusal is on the disk before it is answered, or only in the kernel's hands.
+    #[serde(default = "yes")]
+    pub durable: bool,
     /// Where the audit file ends, when it has lines already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head: Option<Head>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// Values that no `Debug` shows.
@@ -76,6 +83,7 @@ impl Default for Launch {
             parent: None,
             no_proxy: String::new(),
             secrets: Secrets::default(),
+            durable: true,
             head: None,
         }
     }

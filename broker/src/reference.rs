@@ -77,5 +77,6 @@ what ended the connection. `cut` says where a turn's records were full; from the
 names, passwords, values of queries and known secrets are taken out before anything is written. A refusal is
 on the disk before it is answered, but for one that only says that too many connections are open; other lines are in the
 kernel's hands before what follows from them, so that the death of the broker loses none, and on the disk with the next
-refusal or the turn's end.
+refusal or the turn's end. `durable = false` in the launch document leaves refusals in the kernel's hands too, until the
+turn's end.
 ";

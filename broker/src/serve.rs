@@ -127,7 +127,7 @@ fn shared(launch: Launch, fds: Vec<OwnedFd>, outside: Arc<dyn Outside>) -> Resul
         .into_iter()
         .chain(launch.parent.iter().filter_map(|parent| parent.authorization.clone()));
     Ok(Shared {
-        audit: Audit::new(File::from(audit), launch.head),
+        audit: Audit::new(File::from(audit), launch.head, launch.durable),
         outside,
         redactor: Redactor::new(secrets),
         parent: launch.parent.map(|parent| (parent, NoProxy::parse(&launch.no_proxy))),
@@ -175,7 +175,7 @@ impl Broker {
         // What does not end in time dies with the sandbox, whose sockets are its other end.
         let _ = timeout(ENDING, sandbox.ending.closed()).await;
         let end = sandbox.end()?;
-        self.shared.audit.settle().await?;
+        self.shared.audit.sync().await?;
         Ok(Answer::Detached { end, head: self.shared.audit.head() })
     }
 }

@@ -36,7 +36,7 @@ fn main() {
     let mut rows: Vec<(&str, Vec<Option<Cost>>)> = Vec::new();
     let mut memory = Vec::new();
     let mut names = Vec::new();
-    for start in [proxies::broker, proxies::squid, proxies::tinyproxy] {
+    for start in [proxies::broker, proxies::durable, proxies::squid, proxies::tinyproxy] {
         let Some(proxy) = start(&origin) else { continue };
         names.push(proxy.name);
         let scenarios: [(&str, u32, Run); 5] = [

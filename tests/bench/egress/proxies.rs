@@ -65,8 +65,18 @@ fn standing(mut child: Child, at: SocketAddr) -> Option<Child> {
     Some(child)
 }
 
-/// The broker, as its own child. Programs are not told: there is no sandbox around this benchmark.
+/// The broker with its records in the kernel's hands, as those of the others are.
 pub(crate) fn broker(origin: &Origin) -> Option<Proxy> {
+    started(origin, false, "broker")
+}
+
+/// The broker with each refusal on the disk before its answer.
+pub(crate) fn durable(origin: &Origin) -> Option<Proxy> {
+    started(origin, true, "broker, durable")
+}
+
+/// The broker, as its own child. Programs are not told: there is no sandbox around this benchmark.
+fn started(origin: &Origin, durable: bool, name: &'static str) -> Option<Proxy> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -78,7 +88,7 @@ pub(crate) fn broker(origin: &Origin) -> Option<Proxy> {
     let endpoint = Endpoint::parse(&format!("{}:full:tcp", origin.at)).unwrap();
     let egress =
         Egress::new(vec![Entry { endpoint, source: Source::Manifest, binaries: Binaries::Any, named: true }]);
-    let mut launch = Launch::default();
+    let mut launch = Launch { durable, ..Launch::default() };
     let limits = &mut launch.limits;
     (limits.connections, limits.records) = (100_000, 10_000_000);
     (limits.requests_per_second, limits.requests_burst) = (1_000_000, 1_000_000);
@@ -92,7 +102,7 @@ pub(crate) fn broker(origin: &Origin) -> Option<Proxy> {
         client.attach(attachment).await.unwrap();
         client
     });
-    Some(Proxy { name: "broker", at, child, _dir: dir, _client: Some((client, runtime)) })
+    Some(Proxy { name, at, child, _dir: dir, _client: Some((client, runtime)) })
 }
 
 /// Squid without a cache, with its access log.
