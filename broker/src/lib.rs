@@ -24,9 +24,13 @@ pub mod audit;
 
 pub mod rate;
 
-pub mod net;
+pub mod outside;
+
+mod peer;
 
 pub mod admit;
+
+mod net;
 
 pub mod control;
 

@@ -24,8 +24,8 @@ use crate::control::{self, Answer, Ask};
 use crate::launch::{Launch, VERSION};
 use crate::net::listen::{Purpose, accept};
 use crate::net::names;
-use crate::net::outside::{self, Outside};
-use crate::net::peer::{Inside, Peer};
+use crate::outside::{self, Outside};
+use crate::peer::{Inside, Peer};
 use crate::privilege;
 
 /// How long a turn's connections may take to end.

@@ -22,8 +22,8 @@ use crate::core::hello::Tolerance;
 use crate::core::synthetic::Synthetic;
 use crate::launch::Parent;
 use crate::limits::Limits;
-use crate::net::outside::Outside;
-use crate::net::peer::Peer;
+use crate::outside::Outside;
+use crate::peer::Peer;
 use crate::rate::{Count, Rate};
 
 pub use self::permit::{Permit, Route};

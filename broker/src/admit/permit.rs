@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::launch::Parent;
 
-/// Leave to connect to one target. Only [`Sandbox::admit`] makes one.
+/// Leave to connect to one target. Only [`Sandbox::admit`](super::Sandbox::admit) makes one.
 #[derive(Debug)]
 pub struct Permit {
     pub(super) target: Target,

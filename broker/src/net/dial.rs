@@ -12,11 +12,11 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::outside::Outside;
 use crate::admit::{Permit, Route};
 use crate::core::response;
 use crate::launch::Parent;
 use crate::limits::Limits;
+use crate::outside::Outside;
 
 /// How long one address may take before the next is tried beside it.
 const STAGGER: Duration = Duration::from_millis(250);

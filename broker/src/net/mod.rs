@@ -7,7 +7,5 @@ pub(crate) mod direct;
 pub(crate) mod exchange;
 pub(crate) mod listen;
 pub(crate) mod names;
-pub mod outside;
-pub(crate) mod peer;
 pub(crate) mod proxy;
 pub(crate) mod splice;

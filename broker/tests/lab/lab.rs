@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use broker::client::{Attachment, Client};
 use broker::launch::Launch;
-use broker::net::outside::{Later, Outside};
+use broker::outside::{Later, Outside};
 use policy::egress::{BinaryPath, Declared, Egress};
 use policy::endpoint::Endpoint;
 use policy::host::Name;

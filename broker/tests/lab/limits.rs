@@ -109,11 +109,7 @@ fn unwritable() {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
         let theirs = tokio::net::UnixStream::from_std(theirs).unwrap();
-        tokio::spawn(broker::serve::serve(
-            theirs,
-            std::sync::Arc::new(broker::net::outside::Host),
-            Vec::new(),
-        ));
+        tokio::spawn(broker::serve::serve(theirs, std::sync::Arc::new(broker::outside::Host), Vec::new()));
         let client = broker::client::Client::launch(ours, &plan.launch, std::os::fd::AsFd::as_fd(&full))
             .await
             .unwrap();
