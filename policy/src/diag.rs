@@ -357,7 +357,7 @@ mod tests {
         let diagnostic = Diagnostic::error(0..1, "bad \u{1b}[31m\nvalue").with_hint(Some("no \u{9b}".into()));
         let drawn = render(&text, &[diagnostic], Style::Plain);
         let raw: Vec<char> = drawn.chars().filter(|c| is_hostile(*c) && *c != '\n').collect();
-        assert_eq!(raw, [], "{drawn}");
+        assert_eq!(raw, Vec::<char>::new(), "{drawn}");
         assert!(drawn.contains("bad \\u{1b}[31m\\nvalue"), "{drawn}");
     }
 

@@ -3,3 +3,21 @@
 #![forbid(unsafe_code)]
 
 pub mod diag;
+
+pub mod host;
+
+pub mod ip;
+
+pub mod access;
+
+pub mod endpoint;
+
+pub mod no_proxy;
+
+pub mod reason;
+
+pub mod egress;
+
+pub mod record;
+
+pub mod seam;

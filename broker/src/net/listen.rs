@@ -1,0 +1,127 @@
+//! Turns listening sockets inside a sandbox into connections that are served, as many as may be open.
+//! It refuses to know what is asked on them.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use policy::egress::Way;
+use policy::host::Target;
+use policy::reason::Reason;
+use tokio::net::{TcpListener, TcpStream};
+
+use super::{direct, names, proxy};
+use crate::admit::Sandbox;
+
+/// How long accepting rests when the machine, not the limit, is exhausted.
+const REST: Duration = Duration::from_millis(50);
+
+/// What a listener is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Proxy,
+    Names,
+    Transparent,
+    Loopback(Target),
+    Own,
+}
+
+/// Accepts until the task is ended. Running out of descriptors refuses new connections and keeps the old: a descriptor in
+/// reserve takes the new one and closes it.
+pub(crate) async fn accept(sandbox: Arc<Sandbox>, listener: TcpListener, purpose: Purpose) {
+    let mut reserve = File::open("/dev/null").ok();
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => admit_one(&sandbox, stream, &purpose),
+            Err(error) if exhausted(&error) => {
+                drop(reserve.take());
+                if let Ok((stream, _)) = listener.accept().await {
+                    drop(stream);
+                }
+                reserve = File::open("/dev/null").ok();
+                let asker = crate::admit::Asker {
+                    conn: sandbox.number(),
+                    way: purpose.way(),
+                    caller: Arc::new(policy::egress::Caller::Unknown),
+                };
+                sandbox.refuse(&asker, "", None, Reason::NoDescriptors);
+                tokio::time::sleep(REST).await;
+            }
+            // The client gave up between its arrival and now.
+            Err(_) => tokio::task::yield_now().await,
+        }
+    }
+}
+
+fn exhausted(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
+    matches!(
+        code,
+        Some(
+            rustix::io::Errno::MFILE
+                | rustix::io::Errno::NFILE
+                | rustix::io::Errno::NOBUFS
+                | rustix::io::Errno::NOMEM
+        )
+    )
+}
+
+/// Serves a connection in a task of its own, or refuses it when too many are open.
+fn admit_one(sandbox: &Arc<Sandbox>, stream: TcpStream, purpose: &Purpose) {
+    let (sandbox, purpose) = (Arc::clone(sandbox), purpose.clone());
+    if !sandbox.open.enter(sandbox.limits().connections) {
+        let asker = proxy::asker(&sandbox, &stream, purpose.way());
+        let reason = sandbox.refuse(&asker, "", None, Reason::TooManyConnections);
+        if purpose == Purpose::Proxy {
+            // One try: a socket that was just accepted takes so little at once, and a client in the way of others gets no more.
+            let _ = stream.try_write(&proxy::refusal(&sandbox, reason, "", false, false));
+        }
+        return;
+    }
+    // A tunnel ends itself with the turn, to record what flowed; the rest is ended from outside.
+    let task = Arc::clone(&sandbox);
+    sandbox.spawn(async move {
+        let guard = Entered(&task);
+        serve(&task, stream, purpose).await;
+        drop(guard);
+    });
+}
+
+/// Counts a connection out again, however it ends.
+struct Entered<'a>(&'a Sandbox);
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.0.open.leave();
+    }
+}
+
+async fn serve(sandbox: &Sandbox, stream: TcpStream, purpose: Purpose) {
+    // Small answers must not wait for more.
+    let _ = stream.set_nodelay(true);
+    let mut asker = proxy::asker(sandbox, &stream, purpose.way());
+    match purpose {
+        Purpose::Proxy => proxy::serve(sandbox, &mut asker, stream).await,
+        Purpose::Names => names::tcp(sandbox, stream).await,
+        Purpose::Transparent => direct::serve(sandbox, &asker, stream, None).await,
+        Purpose::Loopback(target) => direct::serve(sandbox, &asker, stream, Some(target)).await,
+        Purpose::Own => {
+            let reason = sandbox.refuse(&asker, "", None, Reason::ToolsNotServed);
+            let answer = proxy::refusal(sandbox, reason, "", false, false);
+            super::conn::Conn::new(stream).farewell(&answer).await;
+        }
+    }
+}
+
+impl Purpose {
+    fn way(&self) -> Way {
+        match self {
+            Self::Proxy => Way::Connect,
+            Self::Names => Way::Name,
+            Self::Transparent => Way::Transparent,
+            Self::Loopback(_) => Way::Loopback,
+            Self::Own => Way::Own,
+        }
+    }
+}

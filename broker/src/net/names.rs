@@ -1,0 +1,69 @@
+//! Turns questions for names that a sandbox asks into answers, over UDP and TCP.
+//! It refuses to ask anybody else.
+
+use std::sync::{Arc, PoisonError};
+
+use policy::egress::{Caller, Way};
+use policy::host::Host;
+use policy::reason::Reason;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpStream, UdpSocket};
+
+use super::conn::Conn;
+use crate::admit::{Asker, Sandbox};
+use crate::core::dns::{self, Answer, QUESTION_MAX};
+use crate::limits::Limits;
+
+/// Answers questions over UDP until the socket fails.
+pub(crate) async fn udp(sandbox: Arc<Sandbox>, socket: UdpSocket) {
+    let mut buf = [0; QUESTION_MAX];
+    while let Ok((count, from)) = socket.recv_from(&mut buf).await {
+        if let Some(answer) = answer(&sandbox, buf.get(..count).unwrap_or_default()) {
+            // An answer that is lost is asked for again.
+            let _ = socket.send_to(&answer, from).await;
+        }
+    }
+}
+
+/// Answers questions over one TCP connection, each behind two bytes of length.
+pub(crate) async fn tcp(sandbox: &Sandbox, stream: TcpStream) {
+    let mut conn = Conn::new(stream);
+    let limit = Limits::time(sandbox.limits().head_ms);
+    let read = |buf: &[u8]| {
+        let Some((&[high, low], rest)) = buf.split_first_chunk::<2>() else { return Ok(None) };
+        let length = usize::from(high) << 8 | usize::from(low);
+        Ok::<_, Reason>(rest.get(..length).map(<[u8]>::to_vec))
+    };
+    while let Ok(Some(question)) = conn.until(limit, Reason::HeadLate, read).await {
+        conn.consume(question.len() + 2);
+        let Some(answer) = answer(sandbox, &question) else { return };
+        let mut framed = u16::try_from(answer.len()).unwrap_or(u16::MAX).to_be_bytes().to_vec();
+        framed.extend_from_slice(&answer);
+        if conn.stream.write_all(&framed).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The answer to one message. A name that is not allowed is recorded, and never looked for anywhere.
+fn answer(sandbox: &Sandbox, message: &[u8]) -> Option<Vec<u8>> {
+    let question = match dns::read(message)? {
+        Ok(question) => question,
+        Err(refusal) => return Some(refusal),
+    };
+    let egress = sandbox.egress();
+    let name = question.name.clone().filter(|name| egress.knows(&Host::Name(name.clone())));
+    let answer = match name {
+        Some(name) if name.as_str() == "localhost" => Answer::Known(std::net::Ipv4Addr::LOCALHOST),
+        Some(name) => {
+            let mut names = sandbox.names.lock().unwrap_or_else(PoisonError::into_inner);
+            names.address(&name).map_or(Answer::Failed, Answer::Known)
+        }
+        None => {
+            let asker = Asker { conn: sandbox.number(), way: Way::Name, caller: Arc::new(Caller::Unknown) };
+            sandbox.refuse(&asker, &question.asked, None, Reason::HostNotListed);
+            Answer::NoName
+        }
+    };
+    Some(question.answer(answer))
+}

@@ -1,0 +1,193 @@
+//! Turns this binary, started again, into the real child, and its life and death into what a sandbox sees.
+
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+
+use broker::client::{Attachment, Client};
+use broker::launch::Launch;
+use policy::egress::{Binaries, BinaryPath, Egress, Entry, Source};
+use policy::endpoint::Endpoint;
+use policy::seam::Role;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::Test;
+use crate::lab::{Reply, inside, run, take};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("the_child_serves_and_ends_with_its_parent", serves_and_ends),
+    ("when_the_child_dies_nothing_gets_out", dies_closed),
+    ("rows_85_86_the_child_tells_programs_in_a_user_namespace_that_it_owns", tells_programs),
+];
+
+/// The name under which this binary is a program in a sandbox: in a user namespace of its own.
+const CLIENT: &str = "lab-client";
+/// The same after another exec, which gives the namespace the process's memory.
+const INSIDE: &str = "lab-client-inside";
+
+/// Takes over when this process was started as a program in a sandbox: asks for a tunnel and tells by its code.
+#[expect(clippy::disallowed_methods, reason = "a program that replaces itself leaves no child")]
+pub(crate) fn role() -> Option<ExitCode> {
+    let args: Vec<String> = std::env::args().collect();
+    if args[0] == CLIENT {
+        crate::net::user();
+        panic!("{}", Command::new(std::env::current_exe().unwrap()).arg0(INSIDE).args(&args[1..]).exec());
+    }
+    (args[0] == INSIDE).then(|| {
+        if args[3] == "delete" {
+            std::fs::remove_file(std::env::current_exe().unwrap()).unwrap();
+        }
+        let mut stream = std::net::TcpStream::connect(&args[1]).unwrap();
+        stream.write_all(format!("CONNECT {} HTTP/1.1\r\n\r\n", args[2]).as_bytes()).unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        if &answer == b"HTTP/1.1 200" { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    })
+}
+
+/// Starts the child on a socket pair.
+#[expect(clippy::disallowed_methods, reason = "the test guards its child itself")]
+fn start() -> (Child, std::os::unix::net::UnixStream) {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.arg0(broker::ROLE).env_clear().stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
+    (command.spawn().unwrap(), ours)
+}
+
+struct Running {
+    child: Child,
+    client: Client,
+    audit: tempfile::NamedTempFile,
+    proxy: std::net::SocketAddr,
+    service: TcpListener,
+}
+
+async fn running(binaries: Binaries) -> Running {
+    let service = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let entry = format!("127.0.0.1:{}:full:tcp", service.local_addr().unwrap().port());
+    let endpoint = Endpoint::parse(&entry).unwrap();
+    let egress = Egress::new(vec![Entry { endpoint, source: Source::Manifest, binaries, named: true }]);
+    let (child, stream) = start();
+    let audit = tempfile::NamedTempFile::new().unwrap();
+    let file = std::fs::OpenOptions::new().append(true).open(audit.path()).unwrap();
+    let client = Client::launch(stream, &Launch::default(), file.as_fd()).await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy = listener.local_addr().unwrap();
+    let attachment = Attachment {
+        id: "box".to_owned(),
+        turn: "1".to_owned(),
+        policy: egress.document(),
+        sockets: vec![(Role::Proxy, listener.into_std().unwrap().into())],
+        inside: Some(inside()),
+    };
+    client.attach(attachment).await.unwrap();
+    Running { child, client, audit, proxy, service }
+}
+
+/// A tunnel to the service through the child, with both its ends.
+async fn tunnel(running: &Running) -> (TcpStream, TcpStream) {
+    let mut stream = TcpStream::connect(running.proxy).await.unwrap();
+    let target = running.service.local_addr().unwrap();
+    stream.write_all(format!("CONNECT {target} HTTP/1.1\r\n\r\n").as_bytes()).await.unwrap();
+    assert_eq!(Reply::read(&mut stream).await.status, 200);
+    (stream, running.service.accept().await.unwrap().0)
+}
+
+fn serves_and_ends() {
+    run(async {
+        let mut running = running(Binaries::Any).await;
+        let (mut near, mut far) = tunnel(&running).await;
+        near.write_all(b"ping").await.unwrap();
+        assert_eq!(take(&mut far, 4).await, b"ping");
+        assert!(
+            running.client.layers.iter().any(|layer| layer.contains("capabilities")),
+            "{:?}",
+            running.client.layers
+        );
+        let status = std::fs::read_to_string(format!("/proc/{}/status", running.child.id())).unwrap();
+        let line = |name: &str| status.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+        let kept = u64::from_str_radix(line("CapEff:").split_whitespace().nth(1).unwrap(), 16).unwrap();
+        assert_eq!(kept & !4, 0, "at most DAC_READ_SEARCH: {kept:x}");
+        assert!(line("NoNewPrivs:").ends_with('1'));
+        let limits =
+            std::fs::read_to_string(format!("/proc/{}/limits", running.child.id())).unwrap_or_default();
+        if let Some(core) = limits.lines().find(|line| line.starts_with("Max core file size")) {
+            assert_eq!(core.split_whitespace().nth(4), Some("0"), "cannot dump core");
+        }
+        drop(running.client);
+        assert_eq!(take(&mut far, 1).await, b"", "the end of the parent's socket ends every connection");
+        assert!(running.child.wait().unwrap().success());
+        let text = std::fs::read_to_string(running.audit.path()).unwrap();
+        let kinds: Vec<&str> = text
+            .lines()
+            .map(|line| {
+                if line.contains("\"decision\"") {
+                    "decision"
+                } else if line.contains("\"close\"") {
+                    "close"
+                } else {
+                    "end"
+                }
+            })
+            .collect();
+        assert_eq!(kinds, ["decision", "close", "end"]);
+        policy::record::verify(text.as_bytes(), None).unwrap();
+    });
+}
+
+fn dies_closed() {
+    run(async {
+        let mut running = running(Binaries::Any).await;
+        let (mut near, _far) = tunnel(&running).await;
+        running.child.kill().unwrap();
+        running.child.wait().unwrap();
+        assert_eq!(take(&mut near, 1).await, b"");
+        assert!(TcpStream::connect(running.proxy).await.is_err(), "the listener went with it");
+        assert!(running.client.head().await.is_err());
+        let text = std::fs::read(running.audit.path()).unwrap();
+        assert_eq!(policy::record::verify(&text, None).unwrap().seq, 1, "what was decided is on record");
+    });
+}
+
+fn tells_programs() {
+    run(async {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        let (own, link) = (dir.join("program"), dir.join("link"));
+        std::fs::copy(std::env::current_exe().unwrap(), &own).unwrap();
+        std::os::unix::fs::symlink(&own, &link).unwrap();
+        let other = std::path::PathBuf::from("/usr/bin/other");
+        let cases = [
+            (&own, "", None),
+            (&link, "", None),
+            (&other, "", Some("binary-not-listed")),
+            (&own, "delete", Some("binary-deleted")),
+        ];
+        for (listed, how, expected) in cases {
+            let record = asked_by(&own, listed, how).await;
+            assert_eq!(record["reason"].as_str(), expected, "{record}");
+            assert_eq!(record["binary"].as_str(), own.to_str(), "{record}");
+            assert_eq!(record["detail"].is_string(), expected == Some("binary-not-listed"), "{record}");
+        }
+    });
+}
+
+/// The record of what `program` asked where `listed` may ask.
+#[expect(clippy::disallowed_methods, reason = "the test waits for its child itself")]
+async fn asked_by(program: &Path, listed: &Path, how: &str) -> serde_json::Value {
+    let binaries = Binaries::of([BinaryPath::parse(listed.to_str().unwrap()).unwrap()]);
+    let mut running = running(binaries).await;
+    let target = running.service.local_addr().unwrap();
+    let mut command = Command::new(program);
+    command.arg0(CLIENT).arg(running.proxy.to_string()).arg(target.to_string()).arg(how);
+    let status = tokio::task::spawn_blocking(move || command.status().unwrap()).await.unwrap();
+    let text = std::fs::read_to_string(running.audit.path()).unwrap();
+    let record: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    assert_eq!(status.success(), record["verdict"] == "allow", "{record}");
+    drop(running.client);
+    assert!(running.child.wait().unwrap().success());
+    record
+}
