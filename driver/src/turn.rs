@@ -43,6 +43,8 @@ pub struct TurnSpec {
     pub read_only_paths: Vec<PathBuf>,
     /// What the sandbox may use.
     pub limits: Limits,
+    /// What it may reach; without it the sandbox has no way out at all, and nobody to ask.
+    pub egress: Option<policy::egress::Document>,
     /// After this long the command is killed, and what it changed comes back.
     pub timeout: Option<Duration>,
     /// After this long without output likewise.
@@ -223,6 +225,7 @@ fn sandbox_spec(spec: &TurnSpec) -> SandboxSpec {
             repository: spec.repository.clone(),
             read_only_paths: spec.read_only_paths.clone(),
             limits: spec.limits,
+            egress: spec.egress.clone(),
             weaken: spec.weaken.clone(),
         },
     }

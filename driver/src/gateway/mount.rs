@@ -36,6 +36,9 @@ pub(crate) const SANDBOX: &str = "/sandbox";
 /// The agent's home inside.
 pub(crate) const HOME: &str = "/sandbox/home";
 
+/// Where this binary stands inside, in a sandbox with ways out: a directory of the host's could not be added to.
+pub(crate) const PROGRAM: &str = "/run/crucible";
+
 /// System directories of the host that are bound whole, or copied as links where the host has links.
 const SYSTEM: [&str; 8] = ["usr", "opt", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 /// Device nodes that stand in `/dev`.
@@ -72,6 +75,7 @@ pub(crate) struct Sources {
     workspace: Option<OwnedFd>,
     repository: Option<OwnedFd>,
     read_only: Vec<(PathBuf, OwnedFd)>,
+    program: Option<OwnedFd>,
 }
 
 impl Sources {
@@ -96,6 +100,7 @@ impl Sources {
                 .iter()
                 .map(|source| Ok((source.path.clone(), take(source, true)?)))
                 .collect::<Result<_, Failure>>()?,
+            program: setup.program.as_deref().map(|path| tree(path, false)).transpose()?,
         })
     }
 }
@@ -149,7 +154,13 @@ pub(crate) fn build(setup: &Setup, sources: Sources, weaken: &Weaken) -> Result<
         }
         _ => (WorkspaceMode::None, None),
     };
-    let readable = extra(root, sources.read_only, weaken)?;
+    let mut readable = extra(root, sources.read_only, weaken)?;
+    if let Some(tree) = &sources.program {
+        let inside = root.join(PROGRAM.trim_start_matches('/'));
+        fs::write(&inside, "").step("make room for this program")?;
+        place(tree, &inside, RDONLY | NOSUID | NODEV)?;
+        readable.push(PathBuf::from(PROGRAM));
+    }
     if weaken.off(Layer::View) {
         host(root)?;
     }
