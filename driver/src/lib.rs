@@ -14,6 +14,7 @@ pub mod gateway;
 pub mod limits;
 pub mod network;
 pub(crate) mod transfer;
+pub mod trial;
 pub mod turn;
 pub mod wire;
 

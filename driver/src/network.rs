@@ -5,6 +5,9 @@ use std::{fmt, os::fd::OwnedFd, pin::Pin};
 
 use policy::{egress::Document, seam::Role};
 
+/// Where this binary stands in a sandbox with ways out. It is no directory of the host's, which could not be added to.
+pub const PROGRAM: &str = "/run/crucible";
+
 /// An answer that is waited for.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
 

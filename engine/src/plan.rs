@@ -8,6 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use policy::diag::Source;
+use policy::egress::{Declared, Egress};
 
 use crate::manifest::{Agent, At, Command, EnvName, EnvValue, GitRef, Judge, ModelName, Objective};
 use crate::manifest::{RepoSource, RepoUrl, STATE_DIR, Sandbox, SandboxLimits, WorkspaceDir, World};
@@ -121,11 +122,15 @@ pub struct AgentPlan {
     pub goal: String,
 }
 
-/// What a turn's sandbox shows of the host and may use. It reaches nothing.
+/// What a turn's sandbox reaches, shows of the host and may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxPlan {
     /// Absolute, without `..` and doubles; whether they exist was not looked at.
     pub read_only_paths: Vec<PathBuf>,
+    /// What the manifest asks for.
+    pub declared: Declared,
+    /// The one list of what can be reached: what sandboxes are provisioned from, and what is disclosed.
+    pub egress: Egress,
     /// What it may use.
     pub limits: SandboxLimits,
 }
@@ -342,6 +347,8 @@ fn agent(agent: Agent, method: Option<String>, goal: String) -> AgentPlan {
 fn sandbox(sandbox: &Sandbox) -> SandboxPlan {
     let paths = sandbox.read_only_paths.iter();
     SandboxPlan {
+        declared: sandbox.declared.clone(),
+        egress: Egress::resolve(&sandbox.declared, &[]),
         read_only_paths: paths.map(|path| path.value.as_path().to_owned()).collect(),
         limits: sandbox.limits,
     }

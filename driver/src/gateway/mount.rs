@@ -30,14 +30,12 @@ use super::{
     sys::{self, NODEV, NOEXEC, NOSUID, RDONLY},
     weaken::{Layer, Weaken},
 };
+use crate::network::PROGRAM;
 
 /// Where the workspace and the home stand inside.
 pub(crate) const SANDBOX: &str = "/sandbox";
 /// The agent's home inside.
 pub(crate) const HOME: &str = "/sandbox/home";
-
-/// Where this binary stands inside, in a sandbox with ways out: a directory of the host's could not be added to.
-pub(crate) const PROGRAM: &str = "/run/crucible";
 
 /// System directories of the host that are bound whole, or copied as links where the host has links.
 const SYSTEM: [&str; 8] = ["usr", "opt", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
@@ -100,7 +98,7 @@ impl Sources {
                 .iter()
                 .map(|source| Ok((source.path.clone(), take(source, true)?)))
                 .collect::<Result<_, Failure>>()?,
-            program: setup.program.as_deref().map(|path| tree(path, false)).transpose()?,
+            program: setup.program.as_ref().map(|source| take(source, false)).transpose()?,
         })
     }
 }

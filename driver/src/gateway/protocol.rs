@@ -111,7 +111,7 @@ pub(crate) struct Setup {
     /// The ways out, made before it gives up its power.
     pub(crate) ways: Option<Ways>,
     /// This binary, shown inside so that the ways out can be tried from there.
-    pub(crate) program: Option<PathBuf>,
+    pub(crate) program: Option<Source>,
     /// Layers to leave out, in a build for tests of the layers.
     pub(crate) weaken: Vec<String>,
 }

@@ -126,7 +126,7 @@ impl Sandbox {
         let mut prepared = prepare(host, config)?;
         if let Some(way) = &way {
             prepared.setup.ways = Some(way.ways());
-            prepared.setup.program = std::env::current_exe().ok();
+            prepared.setup.program = program(host, &mut prepared)?;
         }
         let limits = if weaken.off(Layer::Limits) { Limits::unlimited() } else { config.limits };
         let cgroup =
@@ -361,6 +361,13 @@ fn workspace(
     });
     prepared.origin = Some(origin);
     Ok(())
+}
+
+/// This binary, where it still stands where it was started from.
+fn program(host: &Host, prepared: &mut Prepared) -> Result<Option<Source>, GatewayError> {
+    let Some(path) = std::env::current_exe().ok().filter(|path| path.exists()) else { return Ok(None) };
+    let owner = owner(&path)?;
+    Ok(Some(source(host, path, owner, false, prepared)))
 }
 
 fn owner(path: &Path) -> Result<(u32, u32), GatewayError> {

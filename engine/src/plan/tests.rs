@@ -152,7 +152,12 @@ fn a_sandbox_is_planned_with_what_the_manifest_says_and_shows_nothing_private() 
     assert_eq!(resolve(PACK, |_, _| {}).unwrap().agent.sandbox, None);
     let plan = resolve(&sandboxed("read_only_paths = [\"/usr/lib//\"]\nlimits = { cpus = 2 }"), |_, _| {});
     let limits = SandboxLimits { cpu_millis: 2000, ..SandboxLimits::default() };
-    let expected = SandboxPlan { read_only_paths: vec!["/usr/lib".into()], limits };
+    let expected = SandboxPlan {
+        read_only_paths: vec!["/usr/lib".into()],
+        declared: Declared::default(),
+        egress: Egress::resolve(&Declared::default(), &[]),
+        limits,
+    };
     assert_eq!(plan.unwrap().agent.sandbox, Some(expected));
 
     let dir = TempDir::new().unwrap();

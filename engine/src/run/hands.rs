@@ -9,6 +9,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 
 use super::effect::Job;
+use super::egress::DEATHS_MAX;
 use super::event::{Candidate, EventKind, TaskEnd, TaskReport};
 use super::graph::TaskId;
 use crate::agent::status::status;
@@ -178,7 +179,13 @@ impl<W: World> Hands<W> {
             Turn::Sandbox(turn) => {
                 let repository = self.world.workspace().agent_repository().await;
                 let repository = repository.map_err(|error| Broken(chain(&error)))?;
-                Ok(turn.run(format!("turn-{iter}"), repository, prompt, cancel, say).await)
+                let deaths = turn.deaths.clone();
+                let turned = turn.run(format!("turn-{iter}"), repository, prompt, cancel, say).await;
+                let count = *deaths.borrow();
+                if count >= DEATHS_MAX {
+                    return Err(Broken(format!("the broker died {count} times in a row")));
+                }
+                Ok(turned)
             }
         }
     }
