@@ -8,14 +8,17 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use policy::diag::Source;
-use policy::egress::{Declared, Egress};
 
 use crate::manifest::{Agent, At, Command, EnvName, EnvValue, GitRef, Judge, ModelName, Objective};
-use crate::manifest::{RepoSource, RepoUrl, STATE_DIR, Sandbox, SandboxLimits, WorkspaceDir, World};
+use crate::manifest::{RepoSource, RepoUrl, STATE_DIR, Sandbox, WorkspaceDir, World};
 use crate::pack::{
     FileError, IdentityParts, InjectFile, InjectIdentity, Pack, RunIdentity, Thawed, read_prompt,
 };
 use crate::score::Direction;
+
+mod sandbox;
+
+pub use sandbox::SandboxPlan;
 
 /// How many iterations a run has unless the command line says.
 pub const DEFAULT_ITERATIONS: u32 = 20;
@@ -120,19 +123,6 @@ pub struct AgentPlan {
     pub method: String,
     /// What is to be reached.
     pub goal: String,
-}
-
-/// What a turn's sandbox reaches, shows of the host and may use.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SandboxPlan {
-    /// Absolute, without `..` and doubles; whether they exist was not looked at.
-    pub read_only_paths: Vec<PathBuf>,
-    /// What the manifest asks for.
-    pub declared: Declared,
-    /// The one list of what can be reached: what sandboxes are provisioned from, and what is disclosed.
-    pub egress: Egress,
-    /// What it may use.
-    pub limits: SandboxLimits,
 }
 
 /// Who scores.
@@ -335,22 +325,12 @@ fn agent(agent: Agent, method: Option<String>, goal: String) -> AgentPlan {
     AgentPlan {
         model: agent.model,
         command: agent.command.value,
-        sandbox: agent.sandbox.as_ref().map(sandbox),
+        sandbox: agent.sandbox.as_ref().map(SandboxPlan::resolve),
         env: agent.env,
         timeout: agent.timeout,
         idle_timeout: agent.idle_timeout,
         method: method.unwrap_or_else(|| DEFAULT_METHOD.to_owned()),
         goal,
-    }
-}
-
-fn sandbox(sandbox: &Sandbox) -> SandboxPlan {
-    let paths = sandbox.read_only_paths.iter();
-    SandboxPlan {
-        declared: sandbox.declared.clone(),
-        egress: Egress::resolve(&sandbox.declared, &[]),
-        read_only_paths: paths.map(|path| path.value.as_path().to_owned()).collect(),
-        limits: sandbox.limits,
     }
 }
 

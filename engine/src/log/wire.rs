@@ -271,6 +271,12 @@ pub enum SessionEvent {
         /// SHA-256 of that line, in hex.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         egress_head: Option<String>,
+        /// How many attempts of sandboxes to reach something were allowed, the self-test's aside.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        egress_allowed: Option<u64>,
+        /// How many were denied.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        egress_denied: Option<u64>,
     },
     /// Nothing more will run.
     Finished,

@@ -2,7 +2,10 @@
 
 use tempfile::TempDir;
 
+use policy::egress::{Declared, Egress};
+
 use super::*;
+use crate::manifest::SandboxLimits;
 
 const PACK: &str = "[repo]\npath = \"up\"\nref = \"main\"\n[agent]\nbackend = \"command\"\nagent_cmd = \"a\"\n\
                     [judge]\nmeasure_cmd = \"m\"\ndirection = \"lower\"\n";

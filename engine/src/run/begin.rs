@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::egress::{Broker, EgressError};
+use super::egress::{Broker, EgressError, SELF_TEST};
 use super::graph::Graph;
 use super::hands::{Apply, Hands, Tools, Turn};
 use super::shell::{Ended, Shell, until};
@@ -38,7 +38,7 @@ use crate::world::{
 };
 
 /// How long the self-test may take.
-const SELF_TEST: Duration = Duration::from_secs(60);
+const TRIAL: Duration = Duration::from_secs(60);
 
 /// Why a run did not come to an outcome, or never began.
 #[derive(Debug, thiserror::Error)]
@@ -361,11 +361,11 @@ fn launch(plan: &RunPlan, env: &Environment) -> Result<Launch, ParentError> {
 /// What passed or was not there, a line for each way.
 pub async fn self_test(client: &driver::Client, sandbox: &SandboxPlan) -> Result<(), RunError> {
     let trial = Trial {
-        name: "self-test".to_owned(),
+        name: SELF_TEST.to_owned(),
         egress: sandbox.egress.document(),
         limits: sandbox.limits,
         command: [PROGRAM, "broker", "probe"].map(str::to_owned).to_vec(),
-        timeout: Some(SELF_TEST),
+        timeout: Some(TRIAL),
     };
     match trial::run(client, trial).await.map_err(RunError::Gateway)? {
         (Exit::Code(0), _) => Ok(()),

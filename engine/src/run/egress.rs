@@ -50,11 +50,25 @@ pub enum EgressError {
     Keeper,
 }
 
+/// The turn of the self-test, which is the engine's own.
+pub const SELF_TEST: &str = "self-test";
+
+/// What was asked for so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// Where the audit file ends.
+    pub head: Head,
+    /// How many attempts were let through, in turns that their broker outlived.
+    pub allowed: u64,
+    /// How many were refused, recorded or not.
+    pub denied: u64,
+}
+
 /// What may be asked of the thread that has the child.
 enum Ask {
     Attach(Box<Outlets>, oneshot::Sender<Result<String, EgressError>>),
     Detach(String, oneshot::Sender<Result<(), EgressError>>),
-    Head(oneshot::Sender<Result<Head, EgressError>>),
+    Standing(oneshot::Sender<Result<Standing, EgressError>>),
 }
 
 /// The broker of a run: one child at a time, started when a sandbox needs it, and gone with this value.
@@ -76,7 +90,7 @@ impl Broker {
     pub fn start(launch: Launch, audit: PathBuf) -> Result<Broker, EgressError> {
         let (asks, asked) = mpsc::unbounded_channel();
         let (died, deaths) = watch::channel(0);
-        let keeper = Keeper { launch, audit, running: None, died };
+        let keeper = Keeper { launch, audit, running: None, died, allowed: 0, denied: 0 };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(EgressError::Start)?;
         let thread = std::thread::Builder::new().name("broker".to_owned());
@@ -91,12 +105,12 @@ impl Broker {
         self.deaths.clone()
     }
 
-    /// Where the audit file ends; before the first line there is nothing.
+    /// Where the audit file ends, and what it holds.
     ///
     /// # Errors
     /// When the file is not what was written.
-    pub async fn head(&self) -> Result<Head, EgressError> {
-        self.ask(Ask::Head).await
+    pub async fn standing(&self) -> Result<Standing, EgressError> {
+        self.ask(Ask::Standing).await
     }
 
     async fn ask<T>(
@@ -141,6 +155,8 @@ struct Keeper {
     audit: PathBuf,
     running: Option<Running>,
     died: watch::Sender<u32>,
+    allowed: u64,
+    denied: u64,
 }
 
 /// A living child.
@@ -167,7 +183,7 @@ impl Keeper {
                 None => break,
                 Some(Ask::Attach(outlets, answer)) => drop(answer.send(self.attach(*outlets).await)),
                 Some(Ask::Detach(id, answer)) => drop(answer.send(self.detach(&id).await)),
-                Some(Ask::Head(answer)) => drop(answer.send(self.head().await)),
+                Some(Ask::Standing(answer)) => drop(answer.send(self.standing().await)),
             }
         }
         if let Some(Running { client, helper, .. }) = self.running.take() {
@@ -209,7 +225,11 @@ impl Keeper {
             return Err(ClientError::Gone.into());
         }
         let detached = running.client.detach(id).await;
-        self.unless_gone(detached)?;
+        let (end, _) = self.unless_gone(detached)?;
+        if end.turn != SELF_TEST {
+            self.allowed = self.allowed.saturating_add(end.allowed);
+            self.denied = self.denied.saturating_add(end.denied);
+        }
         self.died.send_if_modified(|deaths| std::mem::take(deaths) != 0);
         Ok(())
     }
@@ -222,14 +242,15 @@ impl Keeper {
         Ok(result?)
     }
 
-    async fn head(&mut self) -> Result<Head, EgressError> {
-        match &self.running {
+    async fn standing(&mut self) -> Result<Standing, EgressError> {
+        let head = match &self.running {
             Some(running) => {
                 let head = running.client.head().await;
-                self.unless_gone(head)
+                self.unless_gone(head)?
             }
-            None => Ok(verify(&self.written()?, None)?),
-        }
+            None => verify(&self.written()?, None)?,
+        };
+        Ok(Standing { head, allowed: self.allowed, denied: self.denied })
     }
 
     fn written(&self) -> Result<Vec<u8>, EgressError> {

@@ -10,7 +10,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
 use super::effect::{Effect, Job};
-use super::egress::Broker;
+use super::egress::{Broker, Standing};
 use super::event::{Event, EventKind, Interrupt};
 use super::hands::Hands;
 use super::state::State;
@@ -143,11 +143,15 @@ impl Shell {
 
     /// A summary with where the audit file ends; every other line as it is.
     async fn with_egress(&mut self, mut event: SessionEvent) -> Result<SessionEvent, LogError> {
-        if let (SessionEvent::Summary { egress_seq, egress_head, .. }, Some(broker)) =
-            (&mut event, &self.broker)
+        let Some(broker) = &self.broker else { return Ok(event) };
+        if let SessionEvent::Summary { egress_seq, egress_head, egress_allowed, egress_denied, .. } =
+            &mut event
         {
-            match broker.head().await {
-                Ok(head) => (*egress_seq, *egress_head) = (Some(head.seq), Some(head.hash)),
+            match broker.standing().await {
+                Ok(Standing { head, allowed, denied }) => {
+                    (*egress_seq, *egress_head) = (Some(head.seq), Some(head.hash));
+                    (*egress_allowed, *egress_denied) = (Some(allowed), Some(denied));
+                }
                 Err(error) => {
                     let msg = format!("failed to {}: the summary does not say where it ends", chain(&error));
                     self.write(&SessionEvent::Note { msg }, Durability::Buffered)?;

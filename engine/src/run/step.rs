@@ -427,6 +427,8 @@ impl Fold {
             // Filled in when the line is written: by then the audit file may have grown.
             egress_seq: None,
             egress_head: None,
+            egress_allowed: None,
+            egress_denied: None,
         };
         self.log(summary, Durability::Buffered);
         self.log(SessionEvent::Finished, Durability::Buffered);
