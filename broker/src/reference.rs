@@ -26,9 +26,6 @@ const HEAD: &str = "# Egress
 
 Made from the code; `UPDATE_GOLDEN=1` with the tests writes it anew.
 
-**In this build no run starts a broker.** The crates `policy` and `broker` hold what this page describes, with their own
-tests; until the gateway and the engine use them, a pack that asks for any reach is refused.
-
 A sandbox has no route out. Inside it stand listening sockets that the broker, a child of the engine, holds: the proxy at
 `127.0.0.1:3128`, names at `127.0.0.1:53`, every listed port for programs that know no proxy, and one socket for each entry
 that names loopback. The broker accepts there, decides, writes the decision down, and dials in the host's network. If it

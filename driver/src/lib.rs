@@ -12,7 +12,9 @@ pub mod error;
 pub mod exec;
 pub mod gateway;
 pub mod limits;
+pub mod network;
 pub(crate) mod transfer;
+pub mod trial;
 pub mod turn;
 pub mod wire;
 
@@ -20,3 +22,4 @@ pub use client::Client;
 pub use error::{TransportClass, TurnError};
 pub use gateway::{Gateway, GatewayConfig, GatewayError, ServeConfig};
 pub use limits::Limits;
+pub use network::{Network, Outlets};

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// How long the sandbox may take to be ready.
-const READY: Duration = Duration::from_secs(30);
+pub(crate) const READY: Duration = Duration::from_secs(30);
 /// How long one relayed file may take.
 const RELAY: Duration = Duration::from_secs(30);
 
@@ -43,6 +43,8 @@ pub struct TurnSpec {
     pub read_only_paths: Vec<PathBuf>,
     /// What the sandbox may use.
     pub limits: Limits,
+    /// What it may reach; without it the sandbox has no way out at all, and nobody to ask.
+    pub egress: Option<policy::egress::Document>,
     /// After this long the command is killed, and what it changed comes back.
     pub timeout: Option<Duration>,
     /// After this long without output likewise.
@@ -148,7 +150,7 @@ pub async fn run(
     sink: &mut (dyn FnMut(Stream, &[u8]) + Send),
 ) -> Result<TurnEnd, TurnError> {
     let name = spec.name.clone();
-    let sandbox = Guard { client: client.clone(), name: Some(name) };
+    let sandbox = Guard::new(client.clone(), name);
     let result = match until_over(client, spec, &cancel, sink).await {
         Ok((exit, ended)) => {
             sync_back(client, sandbox.name(), &cancel).await.map(|back| turn_end(exit, ended, back))
@@ -223,12 +225,13 @@ fn sandbox_spec(spec: &TurnSpec) -> SandboxSpec {
             repository: spec.repository.clone(),
             read_only_paths: spec.read_only_paths.clone(),
             limits: spec.limits,
+            egress: spec.egress.clone(),
             weaken: spec.weaken.clone(),
         },
     }
 }
 
-async fn within<T>(
+pub(crate) async fn within<T>(
     step: Step,
     limit: Duration,
     work: impl Future<Output = Result<T, TurnError>>,
@@ -237,13 +240,13 @@ async fn within<T>(
 }
 
 /// The turn's two limits.
-struct Clock {
+pub(crate) struct Clock {
     end: Option<Instant>,
     idle: Option<Duration>,
 }
 
 impl Clock {
-    fn new(timeout: Option<Duration>, idle: Option<Duration>) -> Self {
+    pub(crate) fn new(timeout: Option<Duration>, idle: Option<Duration>) -> Self {
         Self { end: timeout.and_then(|limit| Instant::now().checked_add(limit)), idle }
     }
 
@@ -256,7 +259,7 @@ impl Clock {
 }
 
 /// Passes output on until the command is over or its time is; then dropping `running` kills it.
-async fn follow(
+pub(crate) async fn follow(
     mut running: Running,
     clock: Clock,
     sink: &mut (dyn FnMut(Stream, &[u8]) + Send),
@@ -324,17 +327,21 @@ async fn put(client: &Client, sandbox: &str, relay: &Relay) -> Result<(), TurnEr
 }
 
 /// Deletes the sandbox: in order when asked, in the background when the turn is dropped.
-struct Guard {
+pub(crate) struct Guard {
     client: Client,
     name: Option<String>,
 }
 
 impl Guard {
+    pub(crate) fn new(client: Client, name: String) -> Self {
+        Self { client, name: Some(name) }
+    }
+
     fn name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
     }
 
-    async fn delete(mut self) -> Result<(), TurnError> {
+    pub(crate) async fn delete(mut self) -> Result<(), TurnError> {
         // The name is taken only after the call, so that being dropped meanwhile still deletes.
         let result = match &self.name {
             Some(name) => self.client.delete(name).await,

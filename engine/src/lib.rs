@@ -43,6 +43,9 @@ pub fn main() -> ExitCode {
     if let Some(code) = driver::gateway::role() {
         return code;
     }
+    if let Some(code) = broker::role() {
+        return code;
+    }
     sys::process::seal_inherited_descriptors();
     sys::process::hide_from_other_processes();
     cli::main()

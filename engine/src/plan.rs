@@ -10,11 +10,15 @@ use std::time::Duration;
 use policy::diag::Source;
 
 use crate::manifest::{Agent, At, Command, EnvName, EnvValue, GitRef, Judge, ModelName, Objective};
-use crate::manifest::{RepoSource, RepoUrl, STATE_DIR, Sandbox, SandboxLimits, WorkspaceDir, World};
+use crate::manifest::{RepoSource, RepoUrl, STATE_DIR, Sandbox, WorkspaceDir, World};
 use crate::pack::{
     FileError, IdentityParts, InjectFile, InjectIdentity, Pack, RunIdentity, Thawed, read_prompt,
 };
 use crate::score::Direction;
+
+mod sandbox;
+
+pub use sandbox::SandboxPlan;
 
 /// How many iterations a run has unless the command line says.
 pub const DEFAULT_ITERATIONS: u32 = 20;
@@ -119,15 +123,6 @@ pub struct AgentPlan {
     pub method: String,
     /// What is to be reached.
     pub goal: String,
-}
-
-/// What a turn's sandbox shows of the host and may use. It reaches nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SandboxPlan {
-    /// Absolute, without `..` and doubles; whether they exist was not looked at.
-    pub read_only_paths: Vec<PathBuf>,
-    /// What it may use.
-    pub limits: SandboxLimits,
 }
 
 /// Who scores.
@@ -330,20 +325,12 @@ fn agent(agent: Agent, method: Option<String>, goal: String) -> AgentPlan {
     AgentPlan {
         model: agent.model,
         command: agent.command.value,
-        sandbox: agent.sandbox.as_ref().map(sandbox),
+        sandbox: agent.sandbox.as_ref().map(SandboxPlan::resolve),
         env: agent.env,
         timeout: agent.timeout,
         idle_timeout: agent.idle_timeout,
         method: method.unwrap_or_else(|| DEFAULT_METHOD.to_owned()),
         goal,
-    }
-}
-
-fn sandbox(sandbox: &Sandbox) -> SandboxPlan {
-    let paths = sandbox.read_only_paths.iter();
-    SandboxPlan {
-        read_only_paths: paths.map(|path| path.value.as_path().to_owned()).collect(),
-        limits: sandbox.limits,
     }
 }
 

@@ -39,7 +39,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[track_caller]
-fn run_readme(example: &str) {
+fn run_readme(example: &str) -> Pack {
     let pack = Pack::empty();
     copy(&source_tree().join("examples").join(example), &pack.path("pack"));
     let bin = pack.path("bin");
@@ -75,6 +75,16 @@ fn run_readme(example: &str) {
         }
     }
     assert!(ran > 0, "no block was run");
+    pack
+}
+
+#[test]
+fn airgap() {
+    let pack = run_readme("airgap");
+    let text = pack.read("pack/state/egress.jsonl");
+    let denied = text.lines().filter(|line| line.contains("\"turn\":\"turn-") && line.contains("\"deny\""));
+    assert!(denied.count() >= 4, "each turn was denied something: {text}");
+    assert!(!text.contains("\"allow\""), "{text}");
 }
 
 #[test]
@@ -101,5 +111,5 @@ fn every_example_has_a_test() {
         .map(|entry| entry.file_name().into_string().unwrap())
         .collect();
     names.sort();
-    assert_eq!(names, ["counter", "sandboxed", "tuner"]);
+    assert_eq!(names, ["airgap", "counter", "sandboxed", "tuner"]);
 }

@@ -55,6 +55,9 @@ pub enum GatewayError {
         /// Why it does not.
         reason: String,
     },
+    /// Whoever answers for the sandbox's ways out does not.
+    #[error("give the sandbox its way out: {0}")]
+    Network(String),
     /// The gateway's server ended.
     #[error("serve the gateway's API")]
     Serve(#[source] tonic::transport::Error),
@@ -87,7 +90,7 @@ impl GatewayError {
         match self {
             Self::Workspace(_) => TransportClass::Workspace,
             Self::Command { .. } => TransportClass::Command,
-            Self::Busy(_) | Self::Serve(_) => TransportClass::Gateway,
+            Self::Busy(_) | Self::Serve(_) | Self::Network(_) => TransportClass::Gateway,
             Self::Io { .. } | Self::Layer { .. } | Self::Setup { .. } | Self::Died(_) | Self::Refused(_) => {
                 TransportClass::Sandbox
             }

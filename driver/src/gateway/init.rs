@@ -28,7 +28,7 @@ use super::{
     confine,
     mount::{self, Sources},
     namespace::{INIT_SOCKET, INSIDE_ID},
-    program,
+    outlets, program,
     protocol::{self, Exec, FromInit, Setup, ToInit, WorkspaceMode},
     sys,
     weaken::{Layer, Weaken},
@@ -86,9 +86,10 @@ fn run(socket: &mut UnixStream) -> Result<(), Failure> {
         return Ok(());
     };
     let signals = take_signals()?;
-    let (layers, workspace, held) = become_sandbox(&setup, fds)?;
+    let Ready { layers, workspace, sockets, held } = become_sandbox(&setup, fds)?;
     let fds: Vec<BorrowedFd<'_>> = held.iter().map(AsFd::as_fd).collect();
-    protocol::send(socket, &FromInit::Ready { layers, workspace }, &fds).step("report the sandbox ready")?;
+    let ready = FromInit::Ready { layers, workspace, sockets };
+    protocol::send(socket, &ready, &fds).step("report the sandbox ready")?;
     drop(held);
     Commands { running: HashMap::new() }.serve(socket, &signals)
 }
@@ -102,8 +103,15 @@ fn take_signals() -> Result<SignalFd, Failure> {
         .step("watch for ended children")
 }
 
-/// The layers, how the workspace stands, and the file systems that the gateway keeps.
-type Ready = (Vec<String>, WorkspaceMode, Vec<OwnedFd>);
+/// What the gateway is told and given once the sandbox stands.
+struct Ready {
+    layers: Vec<String>,
+    workspace: WorkspaceMode,
+    /// Which sockets of the ways out there are.
+    sockets: Vec<usize>,
+    /// The file systems that the gateway keeps, the sockets, and what tells programs apart.
+    held: Vec<OwnedFd>,
+}
 
 fn become_sandbox(setup: &Setup, fds: Vec<OwnedFd>) -> Result<Ready, Failure> {
     let weaken = Weaken::parse(&setup.weaken).map_err(|reason| Failure::new("leave out a layer", reason))?;
@@ -117,13 +125,18 @@ fn become_sandbox(setup: &Setup, fds: Vec<OwnedFd>) -> Result<Ready, Failure> {
         sys::loopback_up().step("bring the loopback interface up")?;
     }
     let view = mount::build(setup, sources, &weaken)?;
+    let (sockets, outlets) = match &setup.ways {
+        None => (Vec::new(), Vec::new()),
+        Some(ways) => outlets::make(ways).step("make the ways out")?,
+    };
     let mut layers = vec![
         "namespaces: user, mount, pid, net, ipc, uts, cgroup".to_owned(),
         "view: an allow list, read-only; the network is loopback only".to_owned(),
     ];
     layers.extend(confine::apply(setup, &view.writable, &view.readable, &weaken)?);
     layers.extend(view.notes);
-    Ok((layers, view.mode, std::iter::once(view.scratch).chain(view.changes).collect()))
+    let held = std::iter::once(view.scratch).chain(view.changes).chain(outlets).collect();
+    Ok(Ready { layers, workspace: view.mode, sockets, held })
 }
 
 /// Takes on the one user that is mapped, keeps no group of the host, and dies with the gateway.

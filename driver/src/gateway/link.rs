@@ -27,6 +27,10 @@ pub(crate) struct Ready {
     pub(crate) mode: WorkspaceMode,
     pub(crate) scratch: Option<OwnedFd>,
     pub(crate) changes: Option<OwnedFd>,
+    /// The sockets of the ways out, by position in what was asked for.
+    pub(crate) sockets: Vec<(usize, OwnedFd)>,
+    /// What follows them: the three of `Outlets::inside`.
+    pub(crate) inside: Vec<OwnedFd>,
 }
 
 #[derive(Default)]
@@ -123,8 +127,12 @@ impl Link {
         let mut fds = fds.into_iter();
         // An answer that nobody waits for any more is dropped, and its descriptors closed.
         match message {
-            FromInit::Ready { layers, workspace } => {
-                let ready = Ready { layers, mode: workspace, scratch: fds.next(), changes: fds.next() };
+            FromInit::Ready { layers, workspace, sockets } => {
+                let scratch = fds.next();
+                let changes = if workspace == WorkspaceMode::None { None } else { fds.next() };
+                let sockets = sockets.into_iter().zip(fds.by_ref()).collect();
+                let ready =
+                    Ready { layers, mode: workspace, scratch, changes, sockets, inside: fds.collect() };
                 drop(waiting.ready.take().map(|answer| answer.send(Ok(ready))));
             }
             FromInit::Failed { step, reason } => {

@@ -10,6 +10,7 @@ mod init;
 mod link;
 mod mount;
 mod namespace;
+mod outlets;
 mod program;
 mod protocol;
 mod sandbox;
@@ -24,6 +25,7 @@ mod sync;
 pub(crate) mod sys;
 mod validate;
 mod watch;
+mod way;
 mod weaken;
 
 use std::process::ExitCode;

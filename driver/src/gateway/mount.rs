@@ -30,6 +30,7 @@ use super::{
     sys::{self, NODEV, NOEXEC, NOSUID, RDONLY},
     weaken::{Layer, Weaken},
 };
+use crate::network::PROGRAM;
 
 /// Where the workspace and the home stand inside.
 pub(crate) const SANDBOX: &str = "/sandbox";
@@ -72,6 +73,7 @@ pub(crate) struct Sources {
     workspace: Option<OwnedFd>,
     repository: Option<OwnedFd>,
     read_only: Vec<(PathBuf, OwnedFd)>,
+    program: Option<OwnedFd>,
 }
 
 impl Sources {
@@ -96,6 +98,7 @@ impl Sources {
                 .iter()
                 .map(|source| Ok((source.path.clone(), take(source, true)?)))
                 .collect::<Result<_, Failure>>()?,
+            program: setup.program.as_ref().map(|source| take(source, false)).transpose()?,
         })
     }
 }
@@ -149,7 +152,13 @@ pub(crate) fn build(setup: &Setup, sources: Sources, weaken: &Weaken) -> Result<
         }
         _ => (WorkspaceMode::None, None),
     };
-    let readable = extra(root, sources.read_only, weaken)?;
+    let mut readable = extra(root, sources.read_only, weaken)?;
+    if let Some(tree) = &sources.program {
+        let inside = root.join(PROGRAM.trim_start_matches('/'));
+        fs::write(&inside, "").step("make room for this program")?;
+        place(tree, &inside, RDONLY | NOSUID | NODEV)?;
+        readable.push(PathBuf::from(PROGRAM));
+    }
     if weaken.off(Layer::View) {
         host(root)?;
     }

@@ -3,6 +3,7 @@
 
 use std::{
     io::{self, IoSlice, IoSliceMut, Read, Write},
+    net::{IpAddr, SocketAddr},
     os::{
         fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
         unix::net::UnixStream,
@@ -18,7 +19,7 @@ use crate::limits::Limits;
 /// No message is longer; a longer one is an error of the peer.
 const LONGEST: u32 = 8 * 1024 * 1024;
 /// Descriptors that may travel with one message.
-const MOST_FDS: usize = 128;
+pub(crate) const MOST_FDS: usize = 250;
 
 /// What the gateway tells the first process.
 #[derive(Debug, Serialize, Deserialize)]
@@ -40,12 +41,14 @@ pub(crate) enum ToInit {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromInit {
     /// Confined, and waiting for commands. Carries the scratch file system, and the workspace's
-    /// upper directory or copy, when there is one.
+    /// upper directory or copy, when there is one; then the sockets of its ways out, and the three of `Outlets::inside`.
     Ready {
         /// What is in force, one line each.
         layers: Vec<String>,
         /// How the workspace stands there.
         workspace: WorkspaceMode,
+        /// Which of the sockets asked for there are, by position.
+        sockets: Vec<usize>,
     },
     /// A step of the setup failed; the process ends.
     Failed {
@@ -105,8 +108,21 @@ pub(crate) struct Setup {
     pub(crate) rlimits: bool,
     /// The agent's host user is not the gateway's.
     pub(crate) apart: bool,
+    /// The ways out, made before it gives up its power.
+    pub(crate) ways: Option<Ways>,
+    /// This binary, shown inside so that the ways out can be tried from there.
+    pub(crate) program: Option<Source>,
     /// Layers to leave out, in a build for tests of the layers.
     pub(crate) weaken: Vec<String>,
+}
+
+/// The sockets that are to stand in the sandbox's network namespace.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Ways {
+    /// Each with whether it is UDP.
+    pub(crate) sockets: Vec<(bool, SocketAddr)>,
+    /// Addresses that become the namespace's own.
+    pub(crate) addresses: Vec<IpAddr>,
 }
 
 /// The workspace of a sandbox.

@@ -26,10 +26,12 @@ use super::{
     mount::{HOME, SANDBOX},
     namespace::{self, Identity, Namespaces, OwnerMaps},
     protocol::{Exec, Setup, Source, Workspace, WorkspaceMode},
+    way::{self, Outlet, WayOut},
     weaken::{Layer, Weaken},
 };
 use crate::{
     limits::Limits,
+    network::Network,
     transfer::{self, Origin, SyncOutcome},
     turn::Killed,
     wire::config::DriverConfig,
@@ -51,6 +53,16 @@ pub(crate) struct Host {
     pub(crate) state: PathBuf,
     pub(crate) cgroups: Cgroups,
     pub(crate) owners: OwnerMaps,
+    /// Who answers for the ways out; without anybody there are none.
+    pub(crate) network: Option<Arc<dyn Network>>,
+}
+
+/// A sandbox that is asked for.
+pub(crate) struct Wanted<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) config: &'a DriverConfig,
+    pub(crate) environment: BTreeMap<String, String>,
 }
 
 /// One running sandbox.
@@ -63,6 +75,8 @@ pub(crate) struct Sandbox {
     mode: WorkspaceMode,
     origin: Option<Origin>,
     environment: BTreeMap<String, String>,
+    /// Whoever answers for the ways out, until they are taken away.
+    outlet: tokio::sync::Mutex<Option<Outlet>>,
     workdir: String,
     next: AtomicU64,
     pub(crate) layers: Vec<String>,
@@ -103,13 +117,17 @@ impl Sandbox {
     /// Makes a sandbox and waits until it stands. `gone` is called when its first process ends.
     pub(crate) async fn start(
         host: &Host,
-        id: &str,
-        config: &DriverConfig,
-        environment: BTreeMap<String, String>,
+        wanted: Wanted<'_>,
         gone: impl FnOnce() + Send + 'static,
     ) -> Result<Self, GatewayError> {
+        let Wanted { id, name, config, environment } = wanted;
+        let way = config.egress.as_ref().map(|policy| WayOut::plan(host, policy)).transpose()?;
         let weaken = Weaken::parse(&config.weaken).map_err(GatewayError::Refused)?;
         let mut prepared = prepare(host, config)?;
+        if let Some(way) = &way {
+            prepared.setup.ways = Some(way.ways());
+            prepared.setup.program = program(host, &mut prepared)?;
+        }
         let limits = if weaken.off(Layer::Limits) { Limits::unlimited() } else { config.limits };
         let cgroup =
             host.cgroups.create(id, &limits).map_err(GatewayError::io("make the sandbox's cgroup"))?;
@@ -124,6 +142,14 @@ impl Sandbox {
         let ready =
             ready.map_err(|_| GatewayError::Died(format!(" (no answer in {} s)", SETUP.as_secs())))??;
         let mut layers = ready.layers;
+        let outlet = match way {
+            None => None,
+            Some(way) => {
+                let (outlet, note) = way.open((id, name), ready.sockets, ready.inside).await?;
+                layers.push(note);
+                Some(outlet)
+            }
+        };
         layers.extend(prepared.notes);
         layers.push(host.cgroups.describe());
         Ok(Self {
@@ -135,6 +161,7 @@ impl Sandbox {
             mode: ready.mode,
             origin: prepared.origin,
             environment,
+            outlet: tokio::sync::Mutex::new(outlet),
             workdir: prepared.workdir,
             next: AtomicU64::new(1),
             layers,
@@ -151,6 +178,10 @@ impl Sandbox {
         let mut environment = base_environment(spec.terminal.is_some());
         environment.extend(self.environment.clone());
         environment.extend(spec.environment);
+        if self.outlet.lock().await.is_some() {
+            // These are ours whatever the sandbox or the command was given.
+            environment.extend(way::environment());
+        }
         let workdir = if spec.workdir.is_empty() { self.workdir.clone() } else { spec.workdir };
         let exec = Exec {
             exec: id,
@@ -176,6 +207,10 @@ impl Sandbox {
             namespaces.end_soon().await.map_err(GatewayError::io("end the sandbox's processes"))?;
             // Its mounts go in a task of their own, which the gateway's end waits for.
             tokio::task::spawn_blocking(move || drop(namespaces));
+        }
+        // Nothing runs inside any more that could ask for something, so all that was asked is known.
+        if let Some(outlet) = self.outlet.lock().await.take() {
+            outlet.close().await?;
         }
         let killed = alive.into_iter().map(|(pid, name)| Killed { pid, name }).collect();
         Ok(Remains { killed, hits: self.hits() })
@@ -326,6 +361,13 @@ fn workspace(
     });
     prepared.origin = Some(origin);
     Ok(())
+}
+
+/// This binary, where it still stands where it was started from.
+fn program(host: &Host, prepared: &mut Prepared) -> Result<Option<Source>, GatewayError> {
+    let Some(path) = std::env::current_exe().ok().filter(|path| path.exists()) else { return Ok(None) };
+    let owner = owner(&path)?;
+    Ok(Some(source(host, path, owner, false, prepared)))
 }
 
 fn owner(path: &Path) -> Result<(u32, u32), GatewayError> {

@@ -25,12 +25,13 @@ use super::{
     cgroup::Cgroups,
     error::GatewayError,
     namespace::OwnerMaps,
-    sandbox::{Host, Sandbox},
+    sandbox::{Host, Sandbox, Wanted},
     service::{Service, Shared},
     socket,
     store::Store,
 };
 use crate::{
+    network::Network,
     transfer,
     wire::{
         config::DriverConfig, openshell::v1::open_shell_server::OpenShellServer,
@@ -80,10 +81,19 @@ impl Gateway {
     /// # Errors
     /// `Layer` or `Setup` when a required layer is missing, with the remedy; `Busy` when another has the directory.
     pub fn embedded(config: GatewayConfig) -> Result<Self, GatewayError> {
-        Self::start(ServeConfig { state_dir: config.state_dir, socket: None, tcp: None })
+        Self::start(ServeConfig { state_dir: config.state_dir, socket: None, tcp: None }, None)
     }
 
-    fn start(config: ServeConfig) -> Result<Self, GatewayError> {
+    /// The same, with somebody who answers for the ways out of sandboxes that have an `egress`. Without one such a
+    /// sandbox is refused.
+    ///
+    /// # Errors
+    /// As for [`Gateway::embedded`].
+    pub fn networked(config: GatewayConfig, network: Arc<dyn Network>) -> Result<Self, GatewayError> {
+        Self::start(ServeConfig { state_dir: config.state_dir, socket: None, tcp: None }, Some(network))
+    }
+
+    fn start(config: ServeConfig, network: Option<Arc<dyn Network>>) -> Result<Self, GatewayError> {
         let stop = CancellationToken::new();
         let (ready, started) = std::sync::mpsc::channel();
         let stopped = stop.clone();
@@ -91,7 +101,7 @@ impl Gateway {
         let thread = std::thread::Builder::new().name("gateway".to_owned()).spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.map_err(GatewayError::io("start the gateway's runtime"))?;
-            let result = runtime.block_on(run(config, stopped, &ready));
+            let result = runtime.block_on(run(config, network, stopped, &ready));
             runtime.shutdown_timeout(Duration::from_secs(5));
             result
         });
@@ -156,7 +166,7 @@ pub async fn serve(
     stop: CancellationToken,
     started: impl FnOnce(&Gateway) + Send,
 ) -> Result<(), GatewayError> {
-    let gateway = tokio::task::spawn_blocking(move || Gateway::start(config)).await;
+    let gateway = tokio::task::spawn_blocking(move || Gateway::start(config, None)).await;
     let gateway =
         gateway.map_err(|error| GatewayError::io("start the gateway")(io::Error::other(error)))??;
     started(&gateway);
@@ -222,6 +232,7 @@ fn mark(path: &Path) -> io::Result<String> {
 
 async fn run(
     config: ServeConfig,
+    network: Option<Arc<dyn Network>>,
     stop: CancellationToken,
     ready: &std::sync::mpsc::Sender<Started>,
 ) -> Result<(), GatewayError> {
@@ -246,6 +257,7 @@ async fn run(
         state: state.gateway.parent().unwrap_or(&state.gateway).to_owned(),
         cgroups: Cgroups::probe(&state.mark),
         owners: OwnerMaps::default(),
+        network,
     };
     host.cgroups.sweep();
     let layers = probe(&host).await?;
@@ -287,7 +299,9 @@ async fn until_stopped(
 
 /// A first sandbox, which shows what this host gives.
 async fn probe(host: &Host) -> Result<Vec<String>, GatewayError> {
-    let sandbox = Sandbox::start(host, "probe", &DriverConfig::default(), Default::default(), || {}).await?;
+    let config = DriverConfig::default();
+    let wanted = Wanted { id: "probe", name: "probe", config: &config, environment: Default::default() };
+    let sandbox = Sandbox::start(host, wanted, || {}).await?;
     sandbox.end().await?;
     sandbox.remove()?;
     Ok(sandbox.layers.clone())

@@ -9,7 +9,7 @@ use tonic::{Request, Response, Status, Streaming, transport::server::UdsConnectI
 
 use super::{
     error::GatewayError,
-    sandbox::{CommandSpec, Host, Sandbox},
+    sandbox::{CommandSpec, Host, Sandbox, Wanted},
     store::{Record, Store},
     stream::{self, Input},
     validate, watch,
@@ -54,7 +54,7 @@ pub(crate) fn status_of(error: &GatewayError) -> Status {
         GatewayError::Workspace(_) | GatewayError::Command { .. } | GatewayError::Layer { .. } => {
             Status::failed_precondition(text)
         }
-        GatewayError::Died(_) => Status::unavailable(text),
+        GatewayError::Died(_) | GatewayError::Network(_) => Status::unavailable(text),
         _ => Status::internal(text),
     };
     if let Ok(class) = error.class().token().parse() {
@@ -133,7 +133,8 @@ impl Service {
                     );
                 }
             };
-            match Sandbox::start(&shared.host, &record.id, &config, environment, gone).await {
+            let wanted = Wanted { id: &record.id, name: &record.name, config: &config, environment };
+            match Sandbox::start(&shared.host, wanted, gone).await {
                 Ok(sandbox) => {
                     sandbox.layers.iter().for_each(|layer| record.log("INFO", layer.clone()));
                     record.stands(Arc::new(sandbox));
@@ -153,8 +154,10 @@ impl Service {
         let _alone = record.ending.lock().await;
         record.enter(SandboxPhase::Deleting);
         if let Some(sandbox) = record.sandbox() {
-            sandbox.end().await?;
+            let ended = sandbox.end().await;
             sandbox.remove()?;
+            self.0.store.remove(record);
+            return ended.map(drop);
         }
         self.0.store.remove(record);
         Ok(())

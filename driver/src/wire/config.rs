@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use policy::egress::Document;
+
 use crate::limits::Limits;
 
 /// What a caller on the same host, of the same user, may add to a sandbox.
@@ -21,6 +23,9 @@ pub struct DriverConfig {
     pub read_only_paths: Vec<PathBuf>,
     /// What the sandbox may use.
     pub limits: Limits,
+    /// What it may reach, through whoever the gateway was given for that. Without it there is no way out at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub egress: Option<Document>,
     /// Layers to leave out; only a build for tests of the layers knows any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub weaken: Vec<String>,
@@ -91,11 +96,19 @@ fn json_number(value: f64) -> serde_json::Value {
 mod tests {
     use super::*;
 
+    fn reach() -> Document {
+        let endpoints = vec![policy::endpoint::Endpoint::parse("a.example:443:full").unwrap()];
+        let binaries = vec![policy::egress::BinaryPath::parse("/usr/bin/curl").unwrap()];
+        let declared = policy::egress::Declared { endpoints, binaries, inherit_defaults: true };
+        policy::egress::Egress::resolve(&declared, &[]).document()
+    }
+
     #[test]
     fn a_configuration_survives_the_wire() {
         let config = DriverConfig {
             workspace: Some("/work/space".into()),
             read_only_paths: vec!["/opt/tool".into()],
+            egress: Some(reach()),
             ..DriverConfig::default()
         };
         assert_eq!(DriverConfig::from_wire(config.to_wire().unwrap()).unwrap(), config);

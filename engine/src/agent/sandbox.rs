@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use driver::turn::{self, Ended, TurnEnd, TurnSpec};
 use driver::{Client, Limits, TurnError};
+use policy::egress::Document;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::output::OutputTeller;
@@ -29,6 +31,10 @@ pub struct SandboxTurn {
     pub read_only_paths: Vec<PathBuf>,
     /// The layers that are known to be in force, a line each.
     pub layers: Vec<String>,
+    /// What it may reach.
+    pub policy: Document,
+    /// How often in a row whoever answers for what it reaches died; a change ends the turn.
+    pub deaths: watch::Receiver<u32>,
     /// What the sandbox may use.
     pub limits: Limits,
     /// How long the turn may take.
@@ -58,13 +64,26 @@ impl SandboxTurn {
             stdin: prompt.as_bytes().to_vec(),
             read_only_paths: self.read_only_paths,
             limits: self.limits,
+            egress: Some(self.policy),
             timeout: self.timeout,
             idle_timeout: self.idle_timeout,
             ..TurnSpec::default()
         };
         let mut teller = OutputTeller::default();
         let mut sink = |stream, bytes: &[u8]| teller.push(same(stream), bytes, &mut tell);
-        let result = turn::run(&self.client, spec, cancel.clone(), &mut sink).await;
+        let mut deaths = self.deaths;
+        let turn = cancel.child_token();
+        let result = {
+            let mut running = std::pin::pin!(turn::run(&self.client, spec, turn.clone(), &mut sink));
+            tokio::select! {
+                biased;
+                result = &mut running => result,
+                () = more(&mut deaths) => {
+                    turn.cancel();
+                    running.await
+                }
+            }
+        };
         teller.finish(&mut tell);
         match result {
             Ok(end) => {
@@ -72,12 +91,27 @@ impl SandboxTurn {
                 let turned = turned(end);
                 Turned { failure: turned.failure.map(|how| teller.explain(&how)), ..turned }
             }
+            Err(TurnError::Cancelled) if !cancel.is_cancelled() => Turned {
+                transport: Some(driver::TransportClass::Gateway.token().to_owned()),
+                ..Turned::failed(
+                    "was ended, because the broker died and nothing answers for what it reaches".to_owned(),
+                )
+            },
             Err(TurnError::Cancelled) => Turned::failed("was ended on request".to_owned()),
             Err(error) => Turned {
                 transport: Some(error.class().token().to_owned()),
                 ..Turned::failed(format!("failed to {}", crate::sys::chain(&error)))
             },
         }
+    }
+}
+
+/// Waits until there is one more death.
+async fn more(deaths: &mut watch::Receiver<u32>) {
+    let before = *deaths.borrow_and_update();
+    if deaths.wait_for(|now| *now > before).await.is_err() {
+        // Nobody is left who could die.
+        std::future::pending::<()>().await;
     }
 }
 

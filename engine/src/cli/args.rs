@@ -37,6 +37,14 @@ pub enum Command {
         #[command(subcommand)]
         command: GatewayCommand,
     },
+    /// Explain what a sandbox may reach
+    Egress {
+        /// What to explain.
+        #[command(subcommand)]
+        command: EgressCommand,
+    },
+    /// Show what the sandboxes of a run tried to reach, and what they were denied
+    Audit(AuditArgs),
     /// Print completions for a shell
     Completions {
         /// The shell to complete for
@@ -52,6 +60,65 @@ pub enum Command {
 pub enum GatewayCommand {
     /// Serve until SIGINT or SIGTERM
     Serve(ServeArgs),
+}
+
+/// What `crucible egress` can do.
+#[derive(Debug, Subcommand)]
+pub enum EgressCommand {
+    /// Tell whether a URL can be reached, which entry decides, and which line of the manifest would change it
+    Explain(ExplainArgs),
+}
+
+/// The options of `egress explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// `http[s]://host[:port]/…`, or `host:port`
+    #[arg(value_name = "URL")]
+    pub url: String,
+    /// The method of a request over plain HTTP [default: GET]
+    #[arg(long, value_name = "METHOD")]
+    pub method: Option<String>,
+    /// The program that connects, as a path in the sandbox [default: one that is listed]
+    #[arg(long, value_name = "PATH")]
+    pub binary: Option<String>,
+    /// Where the manifest is.
+    #[command(flatten)]
+    pub manifest: ManifestArg,
+}
+
+/// The options of `audit`.
+#[derive(Debug, Args)]
+pub struct AuditArgs {
+    /// The state directory of the run, or of one that was put away
+    #[arg(long, value_name = "DIR", default_value = "state")]
+    pub state_dir: PathBuf,
+    /// Prove that no record is missing, altered or out of order, and show none
+    #[arg(long)]
+    pub verify: bool,
+    /// Show the records as a JSON array
+    #[arg(long, conflicts_with_all = ["csv", "verify"])]
+    pub json: bool,
+    /// Show the records as CSV
+    #[arg(long, conflicts_with = "verify")]
+    pub csv: bool,
+    /// Only what was denied
+    #[arg(long, conflicts_with = "allowed")]
+    pub denied: bool,
+    /// Only what was allowed
+    #[arg(long)]
+    pub allowed: bool,
+    /// Only this turn, such as `turn-3` or `self-test`
+    #[arg(long, value_name = "TURN")]
+    pub turn: Option<String>,
+    /// Only targets that contain this
+    #[arg(long, value_name = "TEXT")]
+    pub host: Option<String>,
+    /// Only this reason, such as `host-not-listed`
+    #[arg(long, value_name = "REASON")]
+    pub reason: Option<String>,
+    /// Only programs whose path contains this
+    #[arg(long, value_name = "TEXT")]
+    pub binary: Option<String>,
 }
 
 /// The options of `gateway serve`.
@@ -176,13 +243,14 @@ pub struct CheckArgs {
 }
 
 /// Subcommands of the contract that this build does not have.
-pub const ABSENT_COMMANDS: [&str; 17] = [
+pub const ABSENT_COMMANDS: [&str; 15] = [
     "scope", "ps", "deploy", "watch-pr", "plan", "status", "tail", "steer", "pause", "resume", "stop",
-    "abort", "audit", "egress", "outbox", "replay", "doctor",
+    "abort", "outbox", "replay", "doctor",
 ];
 
 /// Subcommands that this build has.
-pub const COMMANDS: [&str; 6] = ["run", "init", "check", "gateway", "schema", "completions"];
+pub const COMMANDS: [&str; 8] =
+    ["run", "init", "check", "gateway", "schema", "egress", "audit", "completions"];
 
 /// A duration in the friendly format, longer than nothing.
 fn duration(text: &str) -> Result<Duration, String> {

@@ -4,19 +4,21 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use policy::egress::rendered;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::args::CheckArgs;
+use super::egress::warnings;
 use super::error::{CliError, absolute, render};
 use super::exit::Exit;
 use super::judged::editable;
 use super::run::{load, print, runtime};
 use crate::judge::{Known, Measured};
 use crate::pack::Pack;
-use crate::plan::{Overrides, RepoPlan, RunPlan};
+use crate::plan::{Overrides, RepoPlan, RunPlan, SandboxPlan};
 use crate::report::plain;
-use crate::run::begin::{gateway, measure, runner, spec};
+use crate::run::begin::{broker, gateway, measure, runner, spec};
 use crate::run::tail::{self, LogEnd};
 use crate::sys::env::Environment;
 use crate::sys::fs::{RelPath, Root, copy_tree, create_private_dir};
@@ -33,6 +35,8 @@ struct Findings {
     warnings: Vec<String>,
     /// The layers that a turn's sandbox has here, a line each; empty where the agent runs on the host.
     layers: Vec<String>,
+    /// The resolved list of what a turn's sandbox reaches, a line each with its source.
+    egress: Vec<String>,
     /// The one reading, where one was taken.
     reading: Option<crate::judge::Reading>,
 }
@@ -61,6 +65,9 @@ fn look(args: &CheckArgs) -> Result<Exit, CliError> {
     findings.warnings.extend(pack.thawed.iter().map(ToString::to_string));
     findings.warnings.extend(pack.manifest.warnings().iter().map(|warning| warning.message.clone()));
     let plan = RunPlan::resolve(pack, &Overrides::default())?;
+    let lints = warnings(&plan).into_iter();
+    findings.warnings.extend(lints.map(|lint| format!("{}: {}", lint.subject, lint.message)));
+    findings.egress = plan.agent.sandbox.iter().flat_map(|sandbox| rendered(&sandbox.egress)).collect();
     if !args.json {
         print(&describe(&plan))?;
     }
@@ -105,6 +112,7 @@ fn describe(plan: &RunPlan) -> String {
     lines.push(("goal", plan.agent.goal.lines().next().unwrap_or_default().to_owned()));
     lines.push(("agent_cmd", plan.agent.command.to_string()));
     lines.extend(plan.agent.env.keys().map(|name| ("agent env", name.to_string())));
+    lines.extend(plan.agent.sandbox.iter().flat_map(reach));
     lines.extend(plan.world.apply_cmd.as_ref().map(|command| ("apply_cmd", command.to_string())));
     if let Some((snapshot, restore)) = &plan.world.snapshot_restore {
         lines.push(("snapshot_cmd", snapshot.to_string()));
@@ -113,6 +121,15 @@ fn describe(plan: &RunPlan) -> String {
     lines.push(("measure_cmd", plan.judge.measure_cmd.to_string()));
     lines.push(("objective", format!("{}, {} is better", plan.judge.objective, plan.judge.direction)));
     lines.iter().map(|(name, text)| format!("{name:<13}{}\n", plain(text))).collect()
+}
+
+/// What a turn's sandbox reaches, each entry with its source.
+fn reach(sandbox: &SandboxPlan) -> Vec<(&'static str, String)> {
+    let lines = rendered(&sandbox.egress);
+    if lines.is_empty() {
+        return vec![("egress", "nothing at all: no entry is listed".to_owned())];
+    }
+    lines.into_iter().map(|line| ("egress", line)).collect()
 }
 
 fn at<T: std::fmt::Display>(reference: Option<&T>) -> String {
@@ -170,7 +187,7 @@ async fn measure_once(plan: &RunPlan, env: &Environment, findings: &mut Findings
     let scratch = tempfile::Builder::new().prefix("crucible-check-").tempdir().map_err(scratch_failed)?;
     let plan = in_scratch(plan, scratch.path())?;
     if plan.agent.sandbox.is_some() {
-        match gateway(&plan.state_dir) {
+        match broker(&plan, env).and_then(|broker| gateway(&plan.state_dir, &broker)) {
             Ok(gateway) => findings.layers = gateway.layers().to_vec(),
             Err(error) => findings.errors.push(format!("failed to {}", crate::sys::chain(&error))),
         }

@@ -45,6 +45,31 @@ pub enum CliError {
     /// The gateway of `gateway serve`.
     #[error("serve the gateway")]
     Gateway(#[source] driver::GatewayError),
+    /// A URL that is none.
+    #[error("read the URL {url}")]
+    Url {
+        /// As given.
+        url: String,
+        /// Why.
+        source: policy::host::HostError,
+    },
+    /// A reason that no refusal has.
+    #[error("filter by the reason `{0}`: no refusal has it")]
+    Reason(String),
+    /// The agent of the pack runs on this host.
+    #[error("explain what the agent reaches: it runs in no sandbox, so nothing keeps it from anything")]
+    NoSandbox,
+    /// The audit file cannot be read.
+    #[error("read the audit file")]
+    Audit(#[source] crate::sys::fs::FsError),
+    /// The audit file is not what was written.
+    #[error("trust the audit file {path}: {fault}")]
+    Tampered {
+        /// Where it is.
+        path: PathBuf,
+        /// The first thing that is wrong.
+        fault: policy::record::Fault,
+    },
     /// The file of the bearer token.
     #[error("read the bearer token")]
     Token(#[source] crate::sys::fs::FsError),
@@ -78,9 +103,13 @@ impl CliError {
                 StateError::Unfinished { .. } | StateError::Lock(LockError::Held { .. }),
             ))
             | CliError::Gateway(driver::GatewayError::Busy(_)) => Exit::State,
-            CliError::Run(RunError::Sandbox(_)) | CliError::Gateway(_) => Exit::Sandbox,
+            CliError::Run(RunError::Sandbox(_) | RunError::SelfTest(_) | RunError::Egress(_))
+            | CliError::Gateway(_) => Exit::Sandbox,
             CliError::Run(RunError::Setup(_)) | CliError::Scratch(_) => Exit::Setup,
-            CliError::Token(_) => Exit::Usage,
+            CliError::Token(_) | CliError::Url { .. } | CliError::Reason(_) | CliError::NoSandbox => {
+                Exit::Usage
+            }
+            CliError::Audit(_) | CliError::Tampered { .. } => Exit::Failure,
             CliError::Run(_) | CliError::Init(_) | CliError::Keeper(_) | CliError::Io { .. } => Exit::Failure,
         }
     }

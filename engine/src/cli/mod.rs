@@ -2,8 +2,10 @@
 //! It refuses to know how a run works.
 
 pub mod args;
+pub mod audit;
 mod bases;
 pub mod check;
+pub mod egress;
 pub mod error;
 pub mod exit;
 pub mod gateway;
@@ -16,7 +18,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use policy::diag::did_you_mean;
 
-use args::{ABSENT_COMMANDS, COMMANDS, Cli, Command, GatewayCommand};
+use args::{ABSENT_COMMANDS, COMMANDS, Cli, Command, EgressCommand, GatewayCommand};
 use error::{CliError, render};
 use exit::Exit;
 
@@ -51,6 +53,8 @@ fn other(command: Command) -> Result<Exit, CliError> {
         }
         Command::Check(args) => check::check(&args),
         Command::Gateway { command: GatewayCommand::Serve(args) } => gateway::serve(&args),
+        Command::Egress { command: EgressCommand::Explain(args) } => egress::explain(&args),
+        Command::Audit(args) => audit::audit(&args),
         Command::Schema => {
             run::print(&format!("{:#}\n", crate::manifest::schema()))?;
             Ok(Exit::Ok)

@@ -265,6 +265,18 @@ pub enum SessionEvent {
         /// The snapshot token of the best.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         best_snap: Option<String>,
+        /// The number of the last line of the audit file, where a broker answered for sandboxes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        egress_seq: Option<u64>,
+        /// SHA-256 of that line, in hex.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        egress_head: Option<String>,
+        /// How many attempts of sandboxes to reach something were allowed, the self-test's aside.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        egress_allowed: Option<u64>,
+        /// How many were denied.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        egress_denied: Option<u64>,
     },
     /// Nothing more will run.
     Finished,

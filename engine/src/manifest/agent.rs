@@ -169,7 +169,7 @@ pub(super) static TABLE: Table = Table {
         Key::absent("allow_unverified_image", NO_IMAGE),
         Key::absent("requires", NO_IMAGE),
         Key::absent("prefers", NO_IMAGE),
-        Key::absent("broker", "has no broker"),
+        Key::absent("broker", "serves no tools to an agent"),
         Key::absent("relay", "relays no files into a sandbox"),
     ],
     rules: &[
@@ -287,15 +287,12 @@ fn want_command(section: &Section<'_>, at: &Range<usize>, runner: &'static str, 
 
 /// Reads `[agent.openshell]`, there or not; where the backend is another, only its own mistakes matter.
 fn sandbox(section: &Section<'_>, at: &Range<usize>, sink: &mut Sink) -> Option<Sandbox> {
-    let (entries, place) = section.table("openshell").unzip();
+    let entries = section.table("openshell").map(|(entries, _)| entries);
     let lost = entries.is_none() && (section.place("openshell").is_some() || section.misspells("openshell"));
     if lost {
         return None;
     }
     let table = Section::open(&openshell::TABLE, entries, at, sink);
-    if let Some(At { value: "openshell", span }) = section.text("backend") {
-        openshell::refuse_ways_out(&table, &place.unwrap_or(span), sink);
-    }
     Some(openshell::decode(&table, sink))
 }
 

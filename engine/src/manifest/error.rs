@@ -166,7 +166,6 @@ impl Found {
                 | Mistake::Agent(
                     AgentError::NoBackend | AgentError::NoCommand { .. } | AgentError::NoHarness
                 )
-                | Mistake::Openshell(OpenshellError::DefaultsMissing)
                 | Mistake::World(WorldError::Unpaired { .. })
         )
     }

@@ -176,7 +176,7 @@ pub(super) static ROOT: Table = Table {
         Key::required("judge", Kind::Table(&judge::TABLE), judge::TABLE.doc),
         Key::optional("world", Kind::Table(&world::TABLE), "git alone", world::TABLE.doc),
         Key::absent("search", "has no wide rounds and runs one candidate at a time"),
-        Key::absent("outputs", "has no broker, so nothing writes outside on the run's behalf"),
+        Key::absent("outputs", "serves no tools, so nothing writes outside on the run's behalf"),
         Key::absent("capabilities", "discloses no credentials and no reach"),
         Key::absent("workflow", NO_PLAN),
         Key::absent("deploy", "does not deploy"),

@@ -6,6 +6,8 @@ use std::ops::Range;
 use std::path::{Component, Path};
 
 pub use driver::Limits as SandboxLimits;
+use policy::egress::{BinaryPath, BinaryPathError, Declared};
+use policy::endpoint::{Endpoint, EndpointError, EndpointErrorKind};
 
 use super::At;
 use super::error::{Mistake, Sink};
@@ -14,6 +16,8 @@ use super::number::Bounds;
 use super::section::Section;
 use super::value::{ManifestPath, shorten};
 
+/// What to write where no better advice is known.
+const ENDPOINT_HINT: &str = "write host:port:access, such as \"api.example.com:443:full\"";
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
 /// Where a sandbox has directories of its own, which nothing of the host may cover.
@@ -23,6 +27,8 @@ const TAKEN: [&str; 9] =
 /// What a sandbox shows of the host, and what it may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sandbox {
+    /// What it may reach, before the built-ins are added.
+    pub declared: Declared,
     /// Paths of this machine that stand in the sandbox at the same place, to read and to execute. None is there twice.
     pub read_only_paths: Vec<At<HostPath>>,
     /// What one turn's sandbox may use.
@@ -36,17 +42,21 @@ pub struct HostPath(String);
 /// What can be wrong with `[agent.openshell]`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenshellError {
-    /// The contract's default opens endpoints.
-    #[error(
-        "[agent.openshell].inherit_defaults is missing: it would mean true, and this build has no broker, so a sandbox \
-         has no way out"
-    )]
-    DefaultsMissing,
-    /// A key that opens endpoints.
-    #[error("[agent.openshell].{key} opens ways out, and this build has no broker, so a sandbox has none")]
-    NoBroker {
-        /// `inherit_defaults`, `endpoints` or `binaries`.
-        key: &'static str,
+    /// An entry that is no endpoint.
+    #[error("the endpoint `{text}` cannot be read: {error}")]
+    Endpoint {
+        /// As written, shortened.
+        text: String,
+        /// Why.
+        error: EndpointErrorKind,
+    },
+    /// A program that cannot be listed.
+    #[error("the binary `{text}` cannot be listed: {error}")]
+    Binary {
+        /// As written, shortened.
+        text: String,
+        /// Why.
+        error: BinaryPathError,
     },
     /// One item twice in its list.
     #[error("[agent.openshell].{key} holds `{item}` twice")]
@@ -84,27 +94,28 @@ pub enum OpenshellError {
 /// `[agent.openshell]`.
 pub(super) static TABLE: Table = Table {
     path: "agent.openshell",
-    doc: "What the sandbox of `backend = \"openshell\"` reaches, shows and may use. This build has no broker, so a sandbox \
-          has no way out: `inherit_defaults = false` must be written, and `endpoints` and `binaries` be empty.",
+    doc: "What the sandbox of `backend = \"openshell\"` reaches, shows and may use. It is denied everything that no entry \
+          names; with `inherit_defaults = false` and both lists empty it reaches nothing at all.",
     keys: &[
         Key::optional(
             "inherit_defaults",
             Kind::Flag,
             "true",
-            "Whether the lists are added to the built-in endpoints and programs. This build takes `false` only.",
+            "Whether the lists are added to the built-in endpoints and programs: the public forges, PyPI, Vertex, Anthropic, and \
+             the agent programs.",
         ),
         Key::optional(
             "endpoints",
             Kind::Texts,
             "empty",
-            "What the sandbox may connect to, as `host:port:access[:protocol[:enforcement]]`. This build takes an empty \
-             list only.",
+            "What the sandbox may connect to, as `host:port:access[:protocol[:enforcement]]`. Every host but one that is named \
+             here exactly must have public addresses.",
         ),
         Key::optional(
             "binaries",
             Kind::Texts,
             "empty",
-            "The programs that may open a connection. This build takes an empty list only.",
+            "The programs that may open a connection, themselves or by what they start, as absolute paths in the sandbox.",
         ),
         Key::optional(
             "read_only_paths",
@@ -116,10 +127,10 @@ pub(super) static TABLE: Table = Table {
         ),
         Key::optional("limits", Kind::Table(&LIMITS), "all defaults", LIMITS.doc),
         Key::absent("gateway", "drives its own embedded gateway only"),
-        Key::absent("ca_file", "has no broker, so no sandbox makes a connection that it would trust"),
+        Key::absent("ca_file", "adds no certificates to what a sandbox trusts"),
     ],
     rules: &[],
-    example: "[agent.openshell]\ninherit_defaults = false\nread_only_paths = [\"/opt/toolchain\"]\n",
+    example: "[agent.openshell]\nendpoints = [\"api.example.com:443:full\"]\nbinaries = [\"/usr/bin/curl\"]\ninherit_defaults = false\nread_only_paths = [\"/opt/toolchain\"]\n",
 };
 
 /// `[agent.openshell.limits]`.
@@ -173,11 +184,11 @@ pub(super) static LIMITS: Table = Table {
 impl OpenshellError {
     pub(super) fn hint(&self) -> Option<String> {
         let hint = match self {
-            Self::DefaultsMissing => "write inherit_defaults = false under [agent.openshell]",
-            Self::NoBroker { key: "inherit_defaults" } => {
-                "write inherit_defaults = false, and leave `endpoints` and `binaries` out or empty"
+            Self::Endpoint { error: EndpointErrorKind::Never, .. } => return None,
+            Self::Endpoint { error, .. } => {
+                return Some(error.hint().unwrap_or(ENDPOINT_HINT).to_owned());
             }
-            Self::NoBroker { .. } => "leave it out or empty, and write inherit_defaults = false",
+            Self::Binary { .. } => "write the program's path in the sandbox, such as \"/usr/bin/curl\"",
             Self::Twice { .. } => "keep one of them",
             Self::Relative { .. } | Self::Up { .. } => "write an absolute path without `..`",
             Self::Root | Self::Taken { .. } => {
@@ -190,11 +201,11 @@ impl OpenshellError {
 
 /// Reads the table.
 pub(super) fn decode(section: &Section<'_>, sink: &mut Sink) -> Sandbox {
-    for key in ["endpoints", "binaries"] {
-        let items = section.texts(key).into_iter();
-        let items = items.map(|At { value, span }| At { value: value.to_owned(), span }).collect();
-        once(key, items, |item: &String| item, sink);
-    }
+    let declared = Declared {
+        endpoints: endpoints(section, sink),
+        binaries: binaries(section, sink),
+        inherit_defaults: section.flag("inherit_defaults").is_none_or(|flag| flag.value),
+    };
     let mut paths = Vec::new();
     for At { value, span } in section.texts("read_only_paths") {
         match HostPath::parse(value) {
@@ -202,8 +213,46 @@ pub(super) fn decode(section: &Section<'_>, sink: &mut Sink) -> Sandbox {
             Err(mistake) => sink.put(span, mistake),
         }
     }
-    let read_only_paths = once("read_only_paths", paths, HostPath::as_str, sink);
-    Sandbox { read_only_paths, limits: limits(section, sink) }
+    let read_only_paths = once("read_only_paths", paths, ToString::to_string, sink);
+    Sandbox { declared, read_only_paths, limits: limits(section, sink) }
+}
+
+/// Reads `endpoints`; a mistake is shown at its part of the item.
+fn endpoints(section: &Section<'_>, sink: &mut Sink) -> Vec<Endpoint> {
+    let mut read = Vec::new();
+    for At { value, span } in section.texts("endpoints") {
+        match Endpoint::parse(value) {
+            Ok(endpoint) => read.push(At { value: endpoint, span }),
+            Err(EndpointError { span: part, kind }) => {
+                let mistake = OpenshellError::Endpoint { text: shorten(value), error: kind };
+                sink.put(within(&span, value, &part), mistake);
+            }
+        }
+    }
+    let read = once("endpoints", read, ToString::to_string, sink);
+    read.into_iter().map(|at| at.value).collect()
+}
+
+/// A part of a text in quotes, as a place in the manifest; the whole text where it holds escapes.
+fn within(span: &Range<usize>, text: &str, part: &Range<usize>) -> Range<usize> {
+    let quotes = span.len().saturating_sub(text.len());
+    if quotes == 2 && part.end <= text.len() {
+        let start = span.start.saturating_add(1);
+        return start.saturating_add(part.start)..start.saturating_add(part.end);
+    }
+    span.clone()
+}
+
+fn binaries(section: &Section<'_>, sink: &mut Sink) -> Vec<BinaryPath> {
+    let mut read = Vec::new();
+    for At { value, span } in section.texts("binaries") {
+        match BinaryPath::parse(value) {
+            Ok(path) => read.push(At { value: path, span }),
+            Err(error) => sink.put(span, OpenshellError::Binary { text: shorten(value), error }),
+        }
+    }
+    let read = once("binaries", read, ToString::to_string, sink);
+    read.into_iter().map(|at| at.value).collect()
 }
 
 fn limits(section: &Section<'_>, sink: &mut Sink) -> SandboxLimits {
@@ -221,30 +270,12 @@ fn limits(section: &Section<'_>, sink: &mut Sink) -> SandboxLimits {
     }
 }
 
-/// Refuses every pack whose sandbox would reach anything: there is no broker in this build that could let it out. `at` is
-/// where the absence of `inherit_defaults` is reported. With a broker this function goes, and nothing else.
-pub(super) fn refuse_ways_out(section: &Section<'_>, at: &Range<usize>, sink: &mut Sink) {
-    let unsaid = section.place("inherit_defaults").is_none() && !section.misspells("inherit_defaults");
-    match section.flag("inherit_defaults") {
-        Some(At { value: true, span }) => {
-            sink.put(span, OpenshellError::NoBroker { key: "inherit_defaults" });
-        }
-        None if unsaid => sink.put(at.clone(), OpenshellError::DefaultsMissing),
-        _ => {}
-    }
-    for key in ["endpoints", "binaries"] {
-        if let (Some(at), false) = (section.place(key), section.items(key).is_empty()) {
-            sink.put(at, OpenshellError::NoBroker { key });
-        }
-    }
-}
-
 /// The items without those that were there before, each of which is reported.
-fn once<T>(key: &'static str, items: Vec<At<T>>, text: impl Fn(&T) -> &str, sink: &mut Sink) -> Vec<At<T>> {
+fn once<T>(key: &'static str, items: Vec<At<T>>, text: impl Fn(&T) -> String, sink: &mut Sink) -> Vec<At<T>> {
     let mut seen = std::collections::BTreeMap::new();
     let mut kept = Vec::new();
     for item in items {
-        let name = text(&item.value).to_owned();
+        let name = text(&item.value);
         if let Some(first) = seen.get(&name).cloned() {
             let twice = OpenshellError::Twice { key, item: shorten(&name) };
             sink.put_related(item.span, twice, (first, "the first one"));

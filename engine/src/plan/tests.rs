@@ -2,7 +2,10 @@
 
 use tempfile::TempDir;
 
+use policy::egress::{Declared, Egress};
+
 use super::*;
+use crate::manifest::SandboxLimits;
 
 const PACK: &str = "[repo]\npath = \"up\"\nref = \"main\"\n[agent]\nbackend = \"command\"\nagent_cmd = \"a\"\n\
                     [judge]\nmeasure_cmd = \"m\"\ndirection = \"lower\"\n";
@@ -152,7 +155,12 @@ fn a_sandbox_is_planned_with_what_the_manifest_says_and_shows_nothing_private() 
     assert_eq!(resolve(PACK, |_, _| {}).unwrap().agent.sandbox, None);
     let plan = resolve(&sandboxed("read_only_paths = [\"/usr/lib//\"]\nlimits = { cpus = 2 }"), |_, _| {});
     let limits = SandboxLimits { cpu_millis: 2000, ..SandboxLimits::default() };
-    let expected = SandboxPlan { read_only_paths: vec!["/usr/lib".into()], limits };
+    let expected = SandboxPlan {
+        read_only_paths: vec!["/usr/lib".into()],
+        declared: Declared::default(),
+        egress: Egress::resolve(&Declared::default(), &[]),
+        limits,
+    };
     assert_eq!(plan.unwrap().agent.sandbox, Some(expected));
 
     let dir = TempDir::new().unwrap();

@@ -48,6 +48,9 @@ pub fn ending(tally: &Tally, places: Places<'_>, with_rows: bool) -> String {
         tally.kept(),
         tally.settled()
     );
+    if let Some((allowed, denied)) = tally.egress {
+        let _ = writeln!(text, "egress    {allowed} allowed, {denied} denied: `crucible audit` shows each");
+    }
     if tally.settled() > 0 && tally.rows.iter().all(|row| row.iter == 0 || row.score.is_none()) {
         let _ = writeln!(text, "warning: none of the {} candidates could be scored", tally.settled());
     }

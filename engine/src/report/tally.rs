@@ -54,6 +54,8 @@ pub struct Tally {
     pub best: Option<Score>,
     /// The snapshot token of the best.
     pub best_snap: Option<String>,
+    /// How many attempts of sandboxes to reach something were allowed and denied, where there were sandboxes.
+    pub egress: Option<(u64, u64)>,
     /// How it ended, and why.
     pub outcome: Option<(Outcome, String)>,
 }
@@ -87,6 +89,7 @@ impl Default for Tally {
             baseline: None,
             best: None,
             best_snap: None,
+            egress: None,
             outcome: None,
         }
     }
@@ -121,6 +124,9 @@ impl Tally {
                     candidate: row.candidate.clone(),
                     kept_snap: row.kept_snap.clone(),
                 });
+            }
+            SessionEvent::Summary { egress_allowed, egress_denied, .. } => {
+                self.egress = egress_allowed.zip(*egress_denied);
             }
             SessionEvent::Shutdown { outcome, reason } => self.outcome = Some((*outcome, reason.clone())),
             _ => {}

@@ -5,20 +5,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use broker::launch::{Launch, Parent, ParentError, Secrets};
+use driver::network::PROGRAM;
+use driver::trial::{self, Trial};
+use driver::turn::Exit;
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::egress::{Broker, EgressError, SELF_TEST};
 use super::graph::Graph;
 use super::hands::{Apply, Hands, Tools, Turn};
 use super::shell::{Ended, Shell, until};
 use super::state::{State, Terms};
-use super::statedir::{StateDir, StateError, run_name};
+use super::statedir::{AUDIT_FILE, StateDir, StateError, run_name};
 use crate::agent::{CommandTurn, SandboxTurn, Template};
 use crate::decide::Rule;
 use crate::judge::Measure;
 use crate::log::{Durability, LogError, Outcome, Phase, SessionEvent};
-use crate::plan::{RepoPlan, RunPlan};
+use crate::plan::{RepoPlan, RunPlan, SandboxPlan};
 use crate::report::{Progress, Report};
 use crate::sys::chain;
 use crate::sys::clock::Clock;
@@ -29,6 +36,9 @@ use crate::sys::signal::Interrupts;
 use crate::world::{
     CommandWorld, DomainCommands, GitWorld, Inject, PackRunner, Place, Setup, Source, Spec, World, WorldError,
 };
+
+/// How long the self-test may take.
+const TRIAL: Duration = Duration::from_secs(60);
 
 /// Why a run did not come to an outcome, or never began.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +58,15 @@ pub enum RunError {
     /// The gateway does not answer.
     #[error("reach the gateway")]
     Gateway(#[source] driver::TurnError),
+    /// The canary got out, or a way out is not whole.
+    #[error("prove that a sandbox has no way out but the broker:\n{0}")]
+    SelfTest(String),
+    /// The host's own proxy.
+    #[error(transparent)]
+    Proxy(ParentError),
+    /// Nobody answers for the sandboxes.
+    #[error(transparent)]
+    Egress(#[from] EgressError),
     /// Pack commands cannot be run here.
     #[error("run the pack's commands")]
     Keeper(#[from] KeeperError),
@@ -96,6 +115,7 @@ pub async fn conduct(plan: &RunPlan, state_dir: &StateDir, given: Given) -> Resu
         told,
         deadline: plan.limits.max_time,
         control: state_dir.control(),
+        broker: None,
     };
     shell.write(&start(plan), Durability::Durable)?;
     shell.write(&SessionEvent::Phase { phase: Phase::Starting, iter: 0 }, Durability::Buffered)?;
@@ -105,7 +125,10 @@ pub async fn conduct(plan: &RunPlan, state_dir: &StateDir, given: Given) -> Resu
         shell.write(&SessionEvent::Note { msg }, Durability::Buffered)?;
     }
     shell.write(&SessionEvent::Phase { phase: Phase::Preflight, iter: 0 }, Durability::Buffered)?;
-    let ended = match prepare_and_run(plan, state_dir, &env, tell, &mut shell).await {
+    let ran = prepare_and_run(plan, state_dir, &env, tell, &mut shell).await;
+    // The child is gone before the last line says that nothing of the run is left.
+    drop(shell.broker.take());
+    let ended = match ran {
         Ok(ended) => ended,
         Err(RunError::Log(error)) => return Err(error.into()),
         Err(error) => {
@@ -132,10 +155,18 @@ async fn prepare_and_run(
     shell: &mut Shell,
 ) -> Result<Ended, RunError> {
     // Whether a sandbox can be had is known before anything is cloned or spent.
-    let gateway = plan.agent.sandbox.as_ref().map(|_| gateway(state_dir.path())).transpose()?;
+    shell.broker = plan.agent.sandbox.as_ref().map(|_| broker(plan, env)).transpose()?;
+    let gateway = shell.broker.as_ref().map(|broker| gateway(state_dir.path(), broker)).transpose()?;
     if let Some(gateway) = &gateway {
         let msg = format!("layers of the sandbox:\n{}", gateway.layers().join("\n"));
         shell.write(&SessionEvent::Note { msg }, Durability::Buffered)?;
+    }
+    let client = match &gateway {
+        Some(gateway) => Some(driver::Client::unix(gateway.socket()).await.map_err(RunError::Gateway)?),
+        None => None,
+    };
+    if let (Some(sandbox), Some(client)) = (&plan.agent.sandbox, &client) {
+        self_test(client, sandbox).await?;
     }
     let keeper = Arc::new(Keeper::start().await?);
     let runner = runner(plan, env, &keeper);
@@ -150,12 +181,8 @@ async fn prepare_and_run(
     let identity = plan.identity(workspace.facts().base.as_str()).to_string();
     shell.write(&SessionEvent::Identity { identity }, Durability::Durable)?;
     let frozen = workspace.frozen();
-    let client = match &gateway {
-        Some(gateway) => Some(driver::Client::unix(gateway.socket()).await.map_err(RunError::Gateway)?),
-        None => None,
-    };
     let layers = gateway.as_ref().map(|gateway| gateway.layers().to_vec()).unwrap_or_default();
-    let turn = turn(plan, &runner.env, client, layers);
+    let turn = turn(plan, &runner.env, client.zip(shell.broker.as_deref()), layers);
     let tools = tools(plan, &runner.env, &keeper, turn, frozen, tell, shell.clock);
     let state = State::new(terms(plan));
     let world_runner = PackRunner { timeout: Some(plan.world.timeout), ..runner };
@@ -310,15 +337,61 @@ fn tools(
 ///
 /// # Errors
 /// When a required layer is missing, with the remedy (note N15).
-pub fn gateway(state_dir: &Path) -> Result<driver::Gateway, RunError> {
-    driver::Gateway::embedded(driver::GatewayConfig { state_dir: state_dir.to_owned() })
-        .map_err(RunError::Sandbox)
+pub fn gateway(state_dir: &Path, broker: &Arc<Broker>) -> Result<driver::Gateway, RunError> {
+    let config = driver::GatewayConfig { state_dir: state_dir.to_owned() };
+    driver::Gateway::networked(config, broker.clone()).map_err(RunError::Sandbox)
+}
+
+/// Prepares the broker that answers for the run's sandboxes. It goes with the value.
+///
+/// # Errors
+/// When the host's proxy cannot be used.
+pub fn broker(plan: &RunPlan, env: &Environment) -> Result<Arc<Broker>, RunError> {
+    let launch = launch(plan, env).map_err(RunError::Proxy)?;
+    let audit = plan.state_dir.join(AUDIT_FILE);
+    Ok(Arc::new(Broker::start(launch, audit).map_err(RunError::Egress)?))
+}
+
+/// What the broker's child is told: the host's own way out, and what no record may show.
+fn launch(plan: &RunPlan, env: &Environment) -> Result<Launch, ParentError> {
+    let text = |names: [&str; 2]| {
+        let values = names.into_iter().filter_map(|name| env.value(name)).filter_map(|value| value.to_str());
+        values.map(str::to_owned).find(|value| !value.is_empty())
+    };
+    let parent = text(["https_proxy", "HTTPS_PROXY"]);
+    let parent = parent.map(|url| Parent::from_url(&url, |bytes| STANDARD.encode(bytes))).transpose()?;
+    let secrets = plan.agent.env.values().map(|value| value.reveal().to_owned()).collect();
+    let no_proxy = text(["no_proxy", "NO_PROXY"]).unwrap_or_default();
+    Ok(Launch { parent, no_proxy, secrets: Secrets(secrets), ..Launch::default() })
+}
+
+/// Tries every way out of a sandbox with a name that no policy lists: nothing is begun unless each refuses it.
+///
+/// # Errors
+/// What passed or was not there, a line for each way.
+pub async fn self_test(client: &driver::Client, sandbox: &SandboxPlan) -> Result<(), RunError> {
+    let trial = Trial {
+        name: SELF_TEST.to_owned(),
+        egress: sandbox.egress.document(),
+        limits: sandbox.limits,
+        command: [PROGRAM, "broker", "probe"].map(str::to_owned).to_vec(),
+        timeout: Some(TRIAL),
+    };
+    match trial::run(client, trial).await.map_err(RunError::Gateway)? {
+        (Exit::Code(0), _) => Ok(()),
+        (_, said) => Err(RunError::SelfTest(said.trim_end().to_owned())),
+    }
 }
 
 /// How the agent of a plan is run: in a sandbox where there is a gateway for it, else on this host.
-fn turn(plan: &RunPlan, env: &Environment, client: Option<driver::Client>, layers: Vec<String>) -> Turn {
+fn turn(
+    plan: &RunPlan,
+    env: &Environment,
+    gateway: Option<(driver::Client, &Broker)>,
+    layers: Vec<String>,
+) -> Turn {
     let agent = &plan.agent;
-    if let (Some(sandbox), Some(client)) = (&agent.sandbox, client) {
+    if let (Some(sandbox), Some((client, broker))) = (&agent.sandbox, gateway) {
         let own = agent.env.iter().map(|(name, value)| (name.to_string(), value.reveal().to_owned()));
         return Turn::Sandbox(Box::new(SandboxTurn {
             client,
@@ -327,6 +400,8 @@ fn turn(plan: &RunPlan, env: &Environment, client: Option<driver::Client>, layer
             env: own.collect(),
             read_only_paths: sandbox.read_only_paths.clone(),
             layers,
+            policy: sandbox.egress.document(),
+            deaths: broker.deaths(),
             limits: sandbox.limits,
             timeout: Some(agent.timeout),
             idle_timeout: agent.idle_timeout,

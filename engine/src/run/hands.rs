@@ -9,6 +9,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 
 use super::effect::Job;
+use super::egress::DEATHS_MAX;
 use super::event::{Candidate, EventKind, TaskEnd, TaskReport};
 use super::graph::TaskId;
 use crate::agent::status::status;
@@ -185,8 +186,12 @@ impl<W: World> Hands<W> {
             Turn::Sandbox(turn) => {
                 let repository = self.world.workspace().agent_repository().await;
                 let repository = repository.map_err(|error| Broken(chain(&error)))?;
-                let known = turn.layers.clone();
+                let (known, deaths) = (turn.layers.clone(), turn.deaths.clone());
                 let turned = turn.run(format!("turn-{iter}"), repository, prompt, cancel, say).await;
+                let count = *deaths.borrow();
+                if count >= DEATHS_MAX {
+                    return Err(Broken(format!("the broker died {count} times in a row")));
+                }
                 self.tell_layers(&known, &turned);
                 Ok(turned)
             }

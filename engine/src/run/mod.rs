@@ -3,6 +3,7 @@
 
 pub mod begin;
 pub mod effect;
+pub mod egress;
 pub mod event;
 pub mod graph;
 pub mod hands;

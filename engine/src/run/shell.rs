@@ -3,18 +3,21 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
 use super::effect::{Effect, Job};
+use super::egress::{Broker, Standing};
 use super::event::{Event, EventKind, Interrupt};
 use super::hands::Hands;
 use super::state::State;
 use super::step::step;
 use crate::log::{Durability, LogError, Outcome, SessionEvent, SessionLog};
 use crate::report::Progress;
+use crate::sys::chain;
 use crate::sys::clock::Clock;
 use crate::sys::signal::{self, Interrupts};
 use crate::world::World;
@@ -39,6 +42,8 @@ pub struct Shell {
     pub deadline: Option<Duration>,
     /// `state/control.json`, by which another process asks for the end.
     pub control: PathBuf,
+    /// Answers for the sandboxes of the run, where it has any.
+    pub broker: Option<Arc<Broker>>,
 }
 
 /// How the loop ended.
@@ -64,7 +69,10 @@ impl Shell {
                 state = next;
                 for effect in effects {
                     match effect {
-                        Effect::Log(event, durability) => self.write(&event, durability)?,
+                        Effect::Log(event, durability) => {
+                            let event = self.with_egress(*event).await?;
+                            self.write(&event, durability)?;
+                        }
                         Effect::Run(next) => job = Some(next),
                         // Nothing runs between two jobs.
                         Effect::Cancel => {}
@@ -131,6 +139,26 @@ impl Shell {
             self.write(&event, Durability::Buffered)?;
         }
         Ok((state, answer))
+    }
+
+    /// A summary with where the audit file ends; every other line as it is.
+    async fn with_egress(&mut self, mut event: SessionEvent) -> Result<SessionEvent, LogError> {
+        let Some(broker) = &self.broker else { return Ok(event) };
+        if let SessionEvent::Summary { egress_seq, egress_head, egress_allowed, egress_denied, .. } =
+            &mut event
+        {
+            match broker.standing().await {
+                Ok(Standing { head, allowed, denied }) => {
+                    (*egress_seq, *egress_head) = (Some(head.seq), Some(head.hash));
+                    (*egress_allowed, *egress_denied) = (Some(allowed), Some(denied));
+                }
+                Err(error) => {
+                    let msg = format!("failed to {}: the summary does not say where it ends", chain(&error));
+                    self.write(&SessionEvent::Note { msg }, Durability::Buffered)?;
+                }
+            }
+        }
+        Ok(event)
     }
 
     /// Appends a line and shows it.

@@ -424,6 +424,11 @@ impl Fold {
             iterations: self.state.counts.total(),
             kept: self.state.counts.kept,
             best_snap: best.map(|best| best.token.clone()),
+            // Filled in when the line is written: by then the audit file may have grown.
+            egress_seq: None,
+            egress_head: None,
+            egress_allowed: None,
+            egress_denied: None,
         };
         self.log(summary, Durability::Buffered);
         self.log(SessionEvent::Finished, Durability::Buffered);

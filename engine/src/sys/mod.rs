@@ -4,6 +4,7 @@
 pub mod clock;
 pub mod env;
 pub mod fs;
+pub mod helper;
 pub mod keeper;
 pub mod lock;
 mod pipe;

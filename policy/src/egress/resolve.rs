@@ -106,6 +106,14 @@ pub enum DocumentError {
     Entry(String),
 }
 
+impl PartialEq for Egress {
+    fn eq(&self, other: &Self) -> bool {
+        self.entries == other.entries
+    }
+}
+
+impl Eq for Egress {}
+
 impl Egress {
     /// Resolves a manifest's lists (contract §6.1): built-ins unless it opts out, then its own, without repeats, then the
     /// engine's plumbing whatever it says.

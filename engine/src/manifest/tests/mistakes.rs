@@ -306,22 +306,10 @@ fn harness_mistakes() {
 }
 
 #[test]
-fn a_sandbox_has_no_way_out_without_a_broker() {
+fn mistakes_of_the_ways_out() {
     let bare = sandboxed("").replace("[agent.openshell]\ninherit_defaults = false\n", "");
-    insta::assert_snapshot!(brief(&bare), @r#"
-    6:11 [agent.openshell].inherit_defaults is missing: it would mean true, and this build has no broker, so a sandbox has no way out // write inherit_defaults = false under [agent.openshell]
-    "#);
-    insta::assert_snapshot!(brief(&format!("{bare}[agent.openshell]\nlimits = {{}}")), @r#"
-    14:8 [agent.openshell].inherit_defaults is missing: it would mean true, and this build has no broker, so a sandbox has no way out // write inherit_defaults = false under [agent.openshell]
-    "#);
     insta::assert_snapshot!(brief(&format!("{bare}[agent.openshell]\ninherit_default = false")), @r#"
     15:1 unknown key `inherit_default` in [agent.openshell] // did you mean `inherit_defaults`?
-    "#);
-    let open = "inherit_defaults = true\nendpoints = [\"a:443:full\"]\nbinaries = [\"/bin/a\"]";
-    insta::assert_snapshot!(brief(&format!("{bare}[agent.openshell]\n{open}")), @r#"
-    15:20 [agent.openshell].inherit_defaults opens ways out, and this build has no broker, so a sandbox has none // write inherit_defaults = false, and leave `endpoints` and `binaries` out or empty
-    16:1 [agent.openshell].endpoints opens ways out, and this build has no broker, so a sandbox has none // leave it out or empty, and write inherit_defaults = false
-    17:1 [agent.openshell].binaries opens ways out, and this build has no broker, so a sandbox has none // leave it out or empty, and write inherit_defaults = false
     "#);
     insta::assert_snapshot!(brief(&format!("{bare}[agent.openshell]\ninherit_defaults = \"no\"")), @r#"
     15:20 [agent.openshell].inherit_defaults is a string: it must be a boolean // write true or false, without quotes
@@ -329,6 +317,41 @@ fn a_sandbox_has_no_way_out_without_a_broker() {
     insta::assert_snapshot!(brief(&format!("{bare}[[agent.openshell]]\ninherit_defaults = false")), @r#"
     14:1 [agent].openshell is an array: it must be a table // write the header with one pair of brackets
     "#);
+    let lists = r#"endpoints = [
+  "a.example:443:full",
+  "A.example:443:full",
+  "a.example",
+  "*.com:443:full",
+  "a.example:0:full",
+  "a.example:443:all",
+  "169.254.169.254:80:full",
+]
+binaries = ["/usr/bin/curl", "curl", "/usr/bin/*", "/usr/bin/curl"]
+"#;
+    insta::assert_snapshot!(brief(&sandboxed(lists)), @r#"
+    18:3 [agent.openshell].endpoints holds `a.example:443:full` twice (the first one at 17:3) // keep one of them
+    19:4 the endpoint `a.example` cannot be read: an endpoint is host:port:access[:protocol[:enforcement]] // for example "api.example.com:443:full"
+    20:4 the endpoint `*.com:443:full` cannot be read: a wildcard needs at least two labels after it // name the hosts, or a domain that is yours: *.example.com
+    21:14 the endpoint `a.example:0:full` cannot be read: the port is not a number from 1 to 65535 // write host:port:access, such as "api.example.com:443:full"
+    22:18 the endpoint `a.example:443:all` cannot be read: the access is one of full, read-only, read-write // write host:port:access, such as "api.example.com:443:full"
+    23:4 the endpoint `169.254.169.254:80:full` cannot be read: an address of this kind is never reached: link-local, metadata, unspecified, multicast or reserved
+    25:30 the binary `curl` cannot be listed: a binary is an absolute path in the sandbox // write the program's path in the sandbox, such as "/usr/bin/curl"
+    25:38 the binary `/usr/bin/*` cannot be listed: a binary's path has no wildcard // write the program's path in the sandbox, such as "/usr/bin/curl"
+    25:52 [agent.openshell].binaries holds `/usr/bin/curl` twice (the first one at 25:13) // keep one of them
+    "#);
+}
+
+#[test]
+fn a_sandbox_inherits_the_built_ins_unless_it_says_not_to() {
+    let bare = sandboxed("").replace("[agent.openshell]\ninherit_defaults = false\n", "");
+    for (text, inherits, count) in [
+        (bare, true, 0),
+        (sandboxed(""), false, 0),
+        (sandboxed("endpoints = [\"a.example:443:full\", \"127.0.0.1:5173:full:tcp\"]"), false, 2),
+    ] {
+        let declared = Manifest::parse("c.toml", &text).unwrap().agent.sandbox.unwrap().declared;
+        assert_eq!((declared.inherit_defaults, declared.endpoints.len()), (inherits, count), "{text}");
+    }
 }
 
 #[test]
@@ -354,10 +377,9 @@ read_only_paths = [
     );
     insta::assert_snapshot!(brief(&text), @r#"
     16:1 [agent.openshell].gateway is not in this build, which drives its own embedded gateway only // remove it, or use a build that has it
-    17:1 [agent.openshell].ca_file is not in this build, which has no broker, so no sandbox makes a connection that it would trust // remove it, or use a build that has it
+    17:1 [agent.openshell].ca_file is not in this build, which adds no certificates to what a sandbox trusts // remove it, or use a build that has it
     18:1 unknown key `endpont` in [agent.openshell] // did you mean `endpoints`?
     19:13 [agent.openshell].endpoints is a string: it must be an array of strings // put it in brackets: endpoints = ["…"]
-    20:1 [agent.openshell].binaries opens ways out, and this build has no broker, so a sandbox has none // leave it out or empty, and write inherit_defaults = false
     20:13 an item of [agent.openshell].binaries is an integer: it must be a string // put it in quotes
     20:16 an item of [agent.openshell].binaries is empty
     20:20 an item of [agent.openshell].binaries holds the control character U+0007
@@ -591,7 +613,7 @@ fn the_contracts_sample_gets_one_error_per_absent_key() {
     29:8 [agent].prefers is not in this build, which launches no images // remove it, or use a build that has it
     41:8 [judge].selftest is not in this build, which does not test a judge with a good and a bad control // remove it, or use a build that has it
     51:2 [search] is not in this build, which has no wide rounds and runs one candidate at a time // remove it, or use a build that has it
-    57:2 [outputs] is not in this build, which has no broker, so nothing writes outside on the run's behalf // remove it, or use a build that has it
+    57:2 [outputs] is not in this build, which serves no tools, so nothing writes outside on the run's behalf // remove it, or use a build that has it
     60:3 [capabilities] is not in this build, which discloses no credentials and no reach // remove it, or use a build that has it
     63:9 [agent].relay is not in this build, which relays no files into a sandbox // remove it, or use a build that has it
     66:3 [workflow] is not in this build, which runs the built-in propose, apply, measure, decide graph only // remove it, or use a build that has it

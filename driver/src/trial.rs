@@ -1,0 +1,57 @@
+//! Turns one command into what it said in a sandbox without a workspace, which is gone afterwards.
+//! It refuses to know what the command tries.
+
+use std::time::Duration;
+
+use policy::egress::Document;
+
+use crate::{
+    Limits,
+    client::{Client, SandboxSpec},
+    error::{Step, TurnError},
+    exec::{ExecSpec, Exit},
+    turn::{Clock, Guard, READY, follow, within},
+    wire::config::DriverConfig,
+};
+
+/// What is tried.
+#[derive(Debug, Clone, Default)]
+pub struct Trial {
+    /// The sandbox's name, as for a turn.
+    pub name: String,
+    /// What the sandbox may reach.
+    pub egress: Document,
+    /// What it may use.
+    pub limits: Limits,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// How long the command may take.
+    pub timeout: Option<Duration>,
+}
+
+/// Runs the command and answers how it ended and what it wrote to either output.
+///
+/// # Errors
+/// Whatever step failed.
+pub async fn run(client: &Client, trial: Trial) -> Result<(Exit, String), TurnError> {
+    let sandbox = Guard::new(client.clone(), trial.name.clone());
+    let result = steps(client, trial).await;
+    let deleted = sandbox.delete().await;
+    let end = result?;
+    deleted?;
+    Ok(end)
+}
+
+async fn steps(client: &Client, trial: Trial) -> Result<(Exit, String), TurnError> {
+    let Trial { name, egress, limits, command, timeout } = trial;
+    let config = DriverConfig { egress: Some(egress), limits, ..DriverConfig::default() };
+    let spec = SandboxSpec { name: name.clone(), request_id: name.clone(), config, ..SandboxSpec::default() };
+    client.create(&spec).await?;
+    within(Step::Ready, READY, client.ready(&name)).await?;
+    let spec = ExecSpec { command, workdir: Some("/".to_owned()), ..ExecSpec::default() };
+    let running = client.exec(&name, spec, Step::Exec).await?;
+    let mut said = Vec::new();
+    let clock = Clock::new(timeout, None);
+    let (exit, _) = follow(running, clock, &mut |_, data| said.extend_from_slice(data)).await?;
+    Ok((exit, String::from_utf8_lossy(&said).into_owned()))
+}

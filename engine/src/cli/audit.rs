@@ -1,0 +1,83 @@
+//! Turns the audit file of a run into a table, JSON, CSV, or a proof that it is whole (`audit`).
+//! It refuses to know how records are made.
+
+use std::path::Path;
+
+use policy::reason::Reason;
+use policy::record::{Filter, Format, Head, Verdict, render, verify};
+
+use super::args::AuditArgs;
+use super::error::{CliError, absolute};
+use super::exit::Exit;
+use super::run::print;
+use crate::log::SessionEvent;
+use crate::run::statedir::AUDIT_FILE;
+use crate::sys::fs::read_bounded;
+
+/// The most that is read of a log or an audit file.
+const MOST: u64 = 4 << 30;
+
+/// Shows or proves the records of a run.
+///
+/// # Errors
+/// A file that cannot be read, and with `--verify` the first record that is not what was written.
+pub fn audit(args: &AuditArgs) -> Result<Exit, CliError> {
+    let state = absolute(&args.state_dir)?;
+    let path = state.join(AUDIT_FILE);
+    let bytes = read_bounded(&path, MOST).map_err(CliError::Audit)?;
+    if args.verify {
+        return prove(&state, &path, &bytes);
+    }
+    let format = match (args.json, args.csv) {
+        (true, _) => Format::Json,
+        (_, true) => Format::Csv,
+        _ => Format::Table,
+    };
+    print(&render(&String::from_utf8_lossy(&bytes), &filter(args)?, format))?;
+    Ok(Exit::Ok)
+}
+
+fn prove(state: &Path, path: &Path, bytes: &[u8]) -> Result<Exit, CliError> {
+    let expected = summed_up(state);
+    let head = verify(bytes, expected.as_ref())
+        .map_err(|fault| CliError::Tampered { path: path.to_owned(), fault })?;
+    let end = match expected {
+        Some(_) => "the file ends where the run's summary says",
+        None => "no summary says where the file ends, so records may be missing at its end",
+    };
+    print(&format!(
+        "{} records, none missing, altered or out of order; {end}\nhead {}\n",
+        head.seq, head.hash
+    ))?;
+    Ok(Exit::Ok)
+}
+
+/// Where the run's summary says that the audit file ends.
+fn summed_up(state: &Path) -> Option<Head> {
+    let log = read_bounded(&state.join("session.jsonl"), MOST).ok()?;
+    let head = |line: &[u8]| match serde_json::from_slice(line).ok()? {
+        SessionEvent::Summary { egress_seq, egress_head, .. } => {
+            Some(Head { seq: egress_seq?, hash: egress_head? })
+        }
+        _ => None,
+    };
+    log.rsplit(|byte| *byte == b'\n').find_map(head)
+}
+
+fn filter(args: &AuditArgs) -> Result<Filter, CliError> {
+    let reason = |token: &String| {
+        serde_json::from_value::<Reason>(token.as_str().into()).map_err(|_| CliError::Reason(token.clone()))
+    };
+    let verdict = match (args.denied, args.allowed) {
+        (true, _) => Some(Verdict::Deny),
+        (_, true) => Some(Verdict::Allow),
+        _ => None,
+    };
+    Ok(Filter {
+        verdict,
+        turn: args.turn.clone(),
+        host: args.host.clone(),
+        reason: args.reason.as_ref().map(reason).transpose()?,
+        binary: args.binary.clone(),
+    })
+}

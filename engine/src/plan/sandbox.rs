@@ -1,0 +1,33 @@
+//! Turns `[agent.openshell]` into the one list and the limits that a turn's sandbox is provisioned from.
+//! It refuses to know how a sandbox is made.
+
+use std::path::PathBuf;
+
+use policy::egress::{Declared, Egress};
+
+use crate::manifest::{Sandbox, SandboxLimits};
+
+/// What a turn's sandbox reaches, shows of the host and may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SandboxPlan {
+    /// Absolute, without `..` and doubles; whether they exist was not looked at.
+    pub read_only_paths: Vec<PathBuf>,
+    /// What the manifest asks for.
+    pub declared: Declared,
+    /// The one list of what can be reached: what sandboxes are provisioned from, and what is disclosed.
+    pub egress: Egress,
+    /// What it may use.
+    pub limits: SandboxLimits,
+}
+
+impl SandboxPlan {
+    pub(super) fn resolve(sandbox: &Sandbox) -> SandboxPlan {
+        let paths = sandbox.read_only_paths.iter();
+        SandboxPlan {
+            declared: sandbox.declared.clone(),
+            egress: Egress::resolve(&sandbox.declared, &[]),
+            read_only_paths: paths.map(|path| path.value.as_path().to_owned()).collect(),
+            limits: sandbox.limits,
+        }
+    }
+}

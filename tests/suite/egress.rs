@@ -1,0 +1,230 @@
+//! Contract §6.1: what a sandbox reaches, and the record of what it tried.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::support::{COUNT, Pack, RAISE, Ran};
+
+/// Bash that sends a request to a host and port and prints what comes back, alone: a second program that held the
+/// connection would make it nobody's.
+const ASK: &str = "ask() { exec 3<>/dev/tcp/$1/$2 || return; printf \"$3\" >&3; \
+                   while IFS= read -r line <&3 || [ -n \"$line\" ]; do printf \"%s\\n\" \"$line\"; done; exec 3>&-; }; ";
+
+/// A pack whose agent runs bash in a sandbox with these lines in `[agent.openshell]`.
+fn pack(agent: &str, lists: &str) -> Pack {
+    let pack = Pack::new(agent, COUNT, &format!("[agent.openshell]\ninherit_defaults = false\n{lists}\n"));
+    let manifest = pack.read("crucible.toml");
+    pack.write(
+        "crucible.toml",
+        &manifest.replace("backend = \"command\"", "backend = \"openshell\"\nharness = \"command\""),
+    );
+    pack
+}
+
+fn bash(script: &str) -> String {
+    format!("bash -c '{ASK}{script}'; {RAISE}")
+}
+
+/// A server of this host that says hello to every request; answers its port.
+fn server() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = Vec::new();
+            let mut byte = [0];
+            while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|count| count == 1) {
+                request.extend(byte);
+            }
+            // A client that went away is the sandbox's affair.
+            let _ =
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello");
+        }
+    });
+    port
+}
+
+/// Runs without a proxy of this machine's.
+fn run(pack: &Pack, args: &[&str]) -> Ran {
+    let mut command = pack.command(args);
+    for name in ["https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY"] {
+        command.env_remove(name);
+    }
+    let output = command.output().unwrap();
+    Ran { output, log: pack.log() }
+}
+
+/// The records of decisions in a turn.
+fn decisions(pack: &Pack, turn: &str) -> Vec<Value> {
+    let text = pack.read("state/egress.jsonl");
+    let all = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    all.filter(|line| line["kind"] == "decision" && line["turn"] == turn).collect()
+}
+
+#[test]
+fn a_listed_server_is_reached_in_every_way_and_nothing_else_is() {
+    let (port, other) = (server(), server());
+    let script = format!(
+        "ask 127.0.0.1 3128 \"CONNECT 127.0.0.1:{port} HTTP/1.1\\r\\nHost: 127.0.0.1:{port}\\r\\n\\r\\nGET / HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n\" > tunnel.txt; \
+         ask 127.0.0.1 3128 \"GET http://127.0.0.1:{port}/ HTTP/1.1\\r\\nHost: 127.0.0.1:{port}\\r\\nConnection: close\\r\\n\\r\\n\" > plain.txt; \
+         ask 127.0.0.1 {port} \"GET / HTTP/1.1\\r\\nHost: 127.0.0.1:{port}\\r\\n\\r\\n\" > direct.txt; \
+         ask 127.0.0.1 3128 \"CONNECT 127.0.0.1:{other} HTTP/1.1\\r\\nHost: 127.0.0.1:{other}\\r\\n\\r\\n\" > port.txt; \
+         ask 127.0.0.1 3128 \"CONNECT github.com:443 HTTP/1.1\\r\\nHost: github.com:443\\r\\n\\r\\n\" > host.txt; \
+         ask 127.0.0.1 3128 \"GET http://github.com/?token=bird HTTP/1.1\\r\\nHost: github.com\\r\\nConnection: close\\r\\n\\r\\n\" > fix.txt; \
+         ask 127.0.0.1 {other} x > closed.txt 2>&1; ask 1.1.1.1 443 x > away.txt 2>&1; \
+         getent hosts github.com > name.txt; env | grep -i proxy | sort > env.txt; cat /etc/resolv.conf > resolv.txt; true"
+    );
+    let lists = format!("endpoints = [\"127.0.0.1:{port}:full:tcp\"]\nbinaries = [\"/usr/bin/bash\"]");
+    let pack = pack(&bash(&script), &lists);
+    let ran = run(&pack, &["--iterations", "1"]);
+    ran.ended("finished", 0);
+    assert_eq!(ran.decisions(), ["baseline", "keep"]);
+    let said = |name: &str| pack.git(&["show", &format!("HEAD:{name}")]);
+    for name in ["tunnel.txt", "plain.txt", "direct.txt"] {
+        assert!(said(name).ends_with("\nhello\n"), "{name}: {}", said(name));
+    }
+    for (name, target) in [("port.txt", format!("127.0.0.1:{other}")), ("host.txt", "github.com:443".into())]
+    {
+        let text = said(name);
+        assert!(text.starts_with("HTTP/1.1 403 "), "{name}: {text}");
+        let body: Value = serde_json::from_str(text.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+        assert_eq!(body["target"], target.as_str(), "{body}");
+        assert!(body["reason"].is_string() && body["policy"].is_string(), "{body}");
+    }
+    assert!(said("fix.txt").starts_with("HTTP/1.1 403 "));
+    assert!(said("closed.txt").contains("refused"), "{}", said("closed.txt"));
+    assert!(said("away.txt").contains("unreachable"), "{}", said("away.txt"));
+    assert_eq!(said("name.txt"), "");
+    assert!(said("env.txt").contains("HTTPS_PROXY=http://127.0.0.1:3128"), "{}", said("env.txt"));
+    assert!(said("resolv.txt").starts_with("nameserver 127.0.0.1\n"));
+    let records = decisions(&pack, "turn-1");
+    let allowed: Vec<&Value> = records.iter().filter(|record| record["verdict"] == "allow").collect();
+    assert_eq!(allowed.len(), 3, "{records:?}");
+    for record in &allowed {
+        assert_eq!(record["source"], "manifest", "{record}");
+        assert_eq!(record["binary"], "/usr/bin/bash", "{record}");
+    }
+    let denied = |target: &str, reason: &str| {
+        let found = records.iter().any(|record| record["target"] == target && record["reason"] == reason);
+        assert!(found, "{target} {reason}: {records:?}");
+    };
+    denied("github.com:443", "host-not-listed");
+    denied(&format!("127.0.0.1:{other}"), "port-not-listed");
+    assert!(!pack.read("state/egress.jsonl").contains("bird"), "values of queries are not recorded");
+}
+
+#[test]
+fn the_summary_seals_the_audit_file_and_audit_tells_what_was_changed() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let script = "ask 127.0.0.1 3128 \"CONNECT github.com:443 HTTP/1.1\\r\\n\\r\\n\" > out.txt";
+    let pack = pack(&bash(script), "");
+    let ran = run(&pack, &["--iterations", "2"]);
+    ran.ended("finished", 0);
+    let mode = std::fs::metadata(pack.path("state/egress.jsonl")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let text = pack.read("state/egress.jsonl");
+    let summary = ran.events("summary").next().unwrap();
+    assert_eq!(summary["egress_seq"], text.lines().count());
+    let table = run(&pack, &["audit", "--denied", "--host", "github.com", "--turn", "turn-2"]);
+    assert_eq!(table.code(), 0, "{}", table.stderr());
+    assert_eq!(table.stdout().lines().filter(|line| line.contains("github.com:443")).count(), 1);
+    let json: Value = serde_json::from_str(&run(&pack, &["audit", "--json", "--allowed"]).stdout()).unwrap();
+    assert_eq!(json, Value::Array(Vec::new()));
+    assert_eq!(run(&pack, &["audit", "--reason", "rain"]).code(), 2);
+    assert_eq!(run(&pack, &["audit", "--verify"]).code(), 0);
+    let cut = text.lines().count() - 1;
+    let without_last: String = text.lines().take(cut).map(|line| format!("{line}\n")).collect();
+    for (changed, why) in [
+        (text.replacen("github.com", "gitlab.com", 1), "was altered"),
+        (text.lines().skip(1).map(|line| format!("{line}\n")).collect(), "missing before it"),
+        (without_last, "does not end where the run's summary says"),
+    ] {
+        pack.write("state/egress.jsonl", &changed);
+        let proof = run(&pack, &["audit", "--verify"]);
+        assert_eq!(proof.code(), 1);
+        assert!(proof.stderr().contains(why), "{why}: {}", proof.stderr());
+    }
+}
+
+#[test]
+fn a_program_that_is_not_listed_reaches_nothing() {
+    let port = server();
+    let script = format!("ask 127.0.0.1 3128 \"CONNECT 127.0.0.1:{port} HTTP/1.1\\r\\n\\r\\n\" > out.txt");
+    let lists = format!("endpoints = [\"127.0.0.1:{port}:full:tcp\"]\nbinaries = [\"/usr/bin/git\"]");
+    let pack = pack(&bash(&script), &lists);
+    run(&pack, &["--iterations", "1"]).ended("finished", 0);
+    let records = decisions(&pack, "turn-1");
+    assert_eq!(records.len(), 1, "{records:?}");
+    assert_eq!(records[0]["reason"], "binary-not-listed");
+    assert_eq!(records[0]["binary"], "/usr/bin/bash");
+}
+
+/// The broker of a running engine.
+fn broker_of(engine: u32) -> Pid {
+    let is_broker = |pid: &i32| {
+        let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        let parent = read("stat").rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)?.parse().ok());
+        parent == Some(engine) && read("cmdline").starts_with("crucible-broker\0")
+    };
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    Pid::from_raw(pids.find(is_broker).expect("the engine has a broker"))
+}
+
+/// Kills the broker each time that a turn says it has begun, so often.
+fn kill_brokers(pack: &Pack, args: &[&str], times: usize) -> Ran {
+    let child = pack.command(args).spawn().unwrap();
+    for time in 1..=times {
+        while pack.log_text().matches("begun").count() < time {
+            std::thread::yield_now();
+        }
+        kill(broker_of(child.id()), Signal::SIGKILL).unwrap();
+    }
+    Ran { output: child.wait_with_output().unwrap(), log: pack.log() }
+}
+
+#[test]
+fn a_broker_that_dies_fails_its_turn_and_the_next_turn_has_a_new_one() {
+    let agent = "if grep -q \"Iteration 1 of\"; then echo be''gun; sleep 1000; fi; ";
+    let pack = pack(&format!("{agent}{RAISE}"), "");
+    let ran = kill_brokers(&pack, &["--iterations", "2"], 1);
+    ran.ended("finished", 0);
+    assert_eq!(ran.decisions(), ["baseline", "infra-dead", "keep"]);
+    let task = ran.events("task_result").find(|line| line["task"] == "propose").unwrap();
+    assert_eq!((&task["status"], &task["transport"]), (&"transport".into(), &"gateway".into()), "{task}");
+    assert_eq!(pack.read("workspace/counter.txt"), "1\n");
+    assert_eq!(run(&pack, &["audit", "--verify"]).code(), 0);
+}
+
+#[test]
+fn three_deaths_of_the_broker_in_a_row_end_the_run() {
+    let pack = pack("echo be''gun; sleep 1000", "");
+    let ran = kill_brokers(&pack, &["--iterations", "9"], 3);
+    ran.ended("error", 1);
+    assert_eq!(ran.rows().len(), 4, "{:?}", ran.decisions());
+    assert_eq!(pack.read("workspace/counter.txt"), "0\n");
+}
+
+#[test]
+fn check_and_explain_tell_what_is_reached_and_why() {
+    let lists = "endpoints = [\"a.example:443:full\", \"a.example:443:full:websocket\"]\nbinaries = [\"/usr/bin/git\"]";
+    let pack = pack(RAISE, lists);
+    let check = run(&pack, &["check", "--no-run"]).stdout();
+    assert!(
+        check.lines().any(|line| line.starts_with("egress") && line.contains("a.example:443:full  ")),
+        "{check}"
+    );
+    assert!(check.contains("unreachable: websocket needs TLS to be ended"), "{check}");
+    assert!(check.contains("warning: a.example:443:full:websocket: "), "{check}");
+    let told = run(&pack, &["egress", "explain", "https://github.com/a/b", "--manifest", "crucible.toml"]);
+    assert_eq!(told.code(), 0, "{}", told.stderr());
+    assert!(told.stdout().contains("denied, host-not-listed"), "{}", told.stdout());
+    assert!(told.stdout().contains("endpoints = [\"github.com:443:full\"]"), "{}", told.stdout());
+    assert!(run(&pack, &["egress", "explain", "https://a.example"]).stdout().contains("allowed"));
+    assert_eq!(run(&pack, &["egress", "explain", "nonsense"]).code(), 2);
+}
