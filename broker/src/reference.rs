@@ -50,7 +50,7 @@ dies, the sockets die with it, and nothing gets out.
 
 ## Limits
 
-Keys of `[agent.openshell].limits`; each cut has its reason in the record.
+What bounds a connection. No manifest changes these in this build. Each cut has its reason in the record.
 
 | key | default | what it bounds |
 | --- | --- | --- |

@@ -41,6 +41,15 @@ impl Lab {
         Self { dir, gateway: Some(gateway), serial: AtomicU32::new(0), weaken: Vec::new() }
     }
 
+    /// Another laboratory, whose sandboxes' ways out are answered by this one.
+    pub(crate) fn networked(network: std::sync::Arc<dyn driver::Network>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("space")).unwrap();
+        let config = GatewayConfig { state_dir: dir.path().join("state") };
+        let gateway = Some(Gateway::networked(config, network).unwrap());
+        Self { dir, gateway, serial: AtomicU32::new(0), weaken: Vec::new() }
+    }
+
     pub(crate) fn gateway(&self) -> &Gateway {
         self.gateway.as_ref().unwrap()
     }

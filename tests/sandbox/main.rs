@@ -16,6 +16,7 @@ mod attacks;
 mod basics;
 mod hostile;
 mod lab;
+mod network;
 mod sdk;
 mod soak;
 mod workspace;
@@ -59,7 +60,16 @@ fn main() -> ExitCode {
     let tests: Vec<Test> = if soak {
         soak::TESTS.to_vec()
     } else {
-        [basics::TESTS, api::TESTS, workspace::TESTS, attacks::TESTS, hostile::TESTS, sdk::TESTS].concat()
+        [
+            network::TESTS,
+            basics::TESTS,
+            api::TESTS,
+            workspace::TESTS,
+            attacks::TESTS,
+            hostile::TESTS,
+            sdk::TESTS,
+        ]
+        .concat()
     };
     let chosen: Vec<Test> = tests
         .into_iter()

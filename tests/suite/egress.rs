@@ -228,3 +228,13 @@ fn check_and_explain_tell_what_is_reached_and_why() {
     assert!(run(&pack, &["egress", "explain", "https://a.example"]).stdout().contains("allowed"));
     assert_eq!(run(&pack, &["egress", "explain", "nonsense"]).code(), 2);
 }
+
+#[test]
+fn a_list_that_lets_the_canary_out_begins_nothing() {
+    let pack =
+        pack(RAISE, "endpoints = [\"canary.crucible.invalid:443:full\"]\nbinaries = [\"/usr/bin/git\"]");
+    let ran = run(&pack, &["--iterations", "1"]);
+    ran.ended("error", 8);
+    assert!(ran.stderr().contains("canary.crucible.invalid"), "{}", ran.stderr());
+    assert!(!pack.exists("workspace"), "nothing was set up");
+}

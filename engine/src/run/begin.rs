@@ -377,9 +377,10 @@ pub async fn self_test(client: &driver::Client, sandbox: &SandboxPlan) -> Result
         command: [PROGRAM, "broker", "probe"].map(str::to_owned).to_vec(),
         timeout: Some(TRIAL),
     };
-    match trial::run(client, trial).await.map_err(RunError::Gateway)? {
-        (Exit::Code(0), _) => Ok(()),
-        (_, said) => Err(RunError::SelfTest(said.trim_end().to_owned())),
+    match trial::run(client, trial).await {
+        Ok((Exit::Code(0), _)) => Ok(()),
+        Ok((_, said)) => Err(RunError::SelfTest(said.trim_end().to_owned())),
+        Err(error) => Err(RunError::SelfTest(chain(&error))),
     }
 }
 

@@ -188,7 +188,7 @@ impl Workspace {
     /// `HEAD` is the branch `main`, which is one commit without a parent; its tree is the best's. No tag, reflog or
     /// other branch is there, and neither is an object of the upstream's history or of a candidate that was not kept.
     /// Objects of earlier bests may be, out of reach of any ref, until the repository is next made whole, which is
-    /// after every [`agent::PACKS`](super::agent::PACKS) changes.
+    /// after every twenty changes.
     ///
     /// With `history`, and where the files came from a clone, the commit stands on the base commit, and the
     /// upstream's tags, remote branches and `origin` are there too. A repository that `setup_cmd` left, or that is

@@ -1,0 +1,98 @@
+//! Who answers for a sandbox's ways out: asked before its first command, told of its end, and its failure the gateway's.
+
+use std::sync::{Arc, Mutex};
+
+use driver::network::{Answer, Network, Outlets};
+use driver::turn::Exit;
+use driver::{TransportClass, TurnError};
+use policy::egress::{Declared, Document, Egress};
+use policy::endpoint::Endpoint;
+use policy::seam::Role;
+
+use crate::{Test, lab::Lab};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("the_ways_out_stand_before_the_first_command_and_go_with_the_sandbox", stand_and_go),
+    ("a_network_that_refuses_fails_the_turn_as_the_gateway", refused),
+    ("a_network_that_cannot_say_what_happened_fails_the_turn_as_the_gateway", silent),
+    ("without_a_network_a_sandbox_with_a_list_is_refused", nobody),
+];
+
+/// Holds the sockets and never answers on them; fails where it is told to.
+#[derive(Debug, Default)]
+struct Holder {
+    refuses: bool,
+    silent: bool,
+    held: Mutex<Vec<Outlets>>,
+    said: Mutex<Vec<String>>,
+}
+
+impl Network for Holder {
+    fn attach(&self, outlets: Outlets) -> Answer<'_, String> {
+        self.said.lock().unwrap().push(format!("attach {}", outlets.turn));
+        self.held.lock().unwrap().push(outlets);
+        let answer = if self.refuses { Err("hold them".to_owned()) } else { Ok("hash".to_owned()) };
+        Box::pin(async move { answer })
+    }
+
+    fn detach<'a>(&'a self, id: &'a str) -> Answer<'a, ()> {
+        let known = self.held.lock().unwrap().iter().any(|outlets| outlets.id == id);
+        self.said.lock().unwrap().push(format!("detach {known}"));
+        let answer = if self.silent { Err("remember".to_owned()) } else { Ok(()) };
+        Box::pin(async move { answer })
+    }
+}
+
+fn list() -> Document {
+    let endpoints = ["a.example:8443:full", "127.0.0.1:5173:full:tcp", "192.0.2.7:8443:full"];
+    let endpoints = endpoints.iter().map(|text| Endpoint::parse(text).unwrap()).collect();
+    Egress::resolve(&Declared { endpoints, ..Declared::default() }, &[]).document()
+}
+
+const KNOCK: &str = "bash -c 'for to in 127.0.0.1/3128 127.0.0.1/53 127.0.0.1/5173 192.0.2.7/8443 198.18.4.5/8443; do \
+                     (exec 3<>/dev/tcp/$to) || exit 9; done; ! (exec 3<>/dev/tcp/192.0.2.8/8443) 2>/dev/null'";
+
+fn stand_and_go(_: &Lab) {
+    let holder = Arc::new(Holder::default());
+    let lab = Lab::networked(holder.clone());
+    let mut spec = lab.spec(&format!("{KNOCK} && echo $HTTPS_PROXY $A > seen"));
+    spec.env = [("HTTPS_PROXY".to_owned(), "mine".to_owned()), ("A".to_owned(), "a".to_owned())].into();
+    spec.egress = Some(list());
+    let turn = spec.name.clone();
+    let seen = lab.run(spec).unwrap();
+    assert_eq!(seen.end.exit, Exit::Code(0), "{seen:?}");
+    assert_eq!(lab.read("seen"), "http://127.0.0.1:3128 a\n");
+    assert_eq!(*holder.said.lock().unwrap(), [format!("attach {turn}"), "detach true".to_owned()]);
+    let held = holder.held.lock().unwrap();
+    let roles: Vec<&Role> = held[0].sockets.iter().map(|(role, _)| role).collect();
+    assert!(roles.contains(&&Role::Proxy) && roles.contains(&&Role::Transparent { port: 8443 }), "{roles:?}");
+}
+
+fn fails(holder: Holder) -> (TurnError, Vec<String>) {
+    let holder = Arc::new(holder);
+    let lab = Lab::networked(holder.clone());
+    let mut spec = lab.spec("echo ran > ran");
+    spec.egress = Some(list());
+    let error = lab.run(spec).unwrap_err();
+    assert!(!lab.exists("ran"), "nothing came back");
+    let said = holder.said.lock().unwrap().clone();
+    (error, said)
+}
+
+fn refused(_: &Lab) {
+    let (error, said) = fails(Holder { refuses: true, ..Holder::default() });
+    assert_eq!((error.class(), said.len()), (TransportClass::Gateway, 1), "{error}");
+}
+
+fn silent(_: &Lab) {
+    let (error, said) = fails(Holder { silent: true, ..Holder::default() });
+    assert_eq!((error.class(), said.len()), (TransportClass::Gateway, 2), "{error}");
+}
+
+fn nobody(lab: &Lab) {
+    let mut spec = lab.spec("echo ran > ran");
+    spec.egress = Some(list());
+    let error = lab.run(spec).unwrap_err();
+    assert!(error.to_string().contains("no broker runs here"), "{error}");
+    assert!(!lab.exists("ran"));
+}
