@@ -31,6 +31,9 @@ pub struct Launch {
     /// `NO_PROXY` of the host: what is dialled directly although there is a parent.
     #[serde(default)]
     pub no_proxy: String,
+    /// Certificates, in PEM, that the child's own calls trust beside the system's (N11).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<String>,
     /// Values that no record may show.
     #[serde(default)]
     pub secrets: Secrets,
@@ -82,6 +85,7 @@ impl Default for Launch {
             tolerance: Tolerance::default(),
             parent: None,
             no_proxy: String::new(),
+            ca: None,
             secrets: Secrets::default(),
             durable: true,
             head: None,

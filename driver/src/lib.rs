@@ -15,6 +15,7 @@ pub mod limits;
 pub mod network;
 pub(crate) mod transfer;
 pub mod trial;
+pub mod trust;
 pub mod turn;
 pub mod wire;
 

@@ -45,6 +45,8 @@ pub struct TurnSpec {
     pub limits: Limits,
     /// What it may reach; without it the sandbox has no way out at all, and nobody to ask.
     pub egress: Option<policy::egress::Document>,
+    /// Certificates that it trusts beside the system's, in PEM.
+    pub certificates: Option<String>,
     /// After this long the command is killed, and what it changed comes back.
     pub timeout: Option<Duration>,
     /// After this long without output likewise.
@@ -226,6 +228,7 @@ fn sandbox_spec(spec: &TurnSpec) -> SandboxSpec {
             read_only_paths: spec.read_only_paths.clone(),
             limits: spec.limits,
             egress: spec.egress.clone(),
+            certificates: spec.certificates.clone(),
             weaken: spec.weaken.clone(),
         },
     }

@@ -12,7 +12,8 @@ use policy::diag::Source;
 use crate::manifest::{Agent, At, Command, EnvName, EnvValue, GitRef, Judge, ModelName, Objective};
 use crate::manifest::{RepoSource, RepoUrl, STATE_DIR, Sandbox, WorkspaceDir, World};
 use crate::pack::{
-    FileError, IdentityParts, InjectFile, InjectIdentity, Pack, RunIdentity, Thawed, read_prompt,
+    Certificates, FileError, IdentityParts, InjectFile, InjectIdentity, Pack, RunIdentity, Thawed,
+    read_prompt,
 };
 use crate::score::Direction;
 
@@ -246,9 +247,10 @@ impl RunPlan {
         let limits = limits(overrides)?;
         let goal = goal(&pack, overrides)?;
         let workspace_dir = pack.workspace_dir();
-        let Pack { manifest, manifest_path, manifest_dir, method, injects, thawed, .. } = pack;
+        let Pack { manifest, manifest_path, manifest_dir, method, certificates, injects, thawed, .. } = pack;
         let in_place = manifest.workspace.dir == WorkspaceDir::InPlace;
-        let manifest_frozen = in_place && !thawed.iter().any(|thawed| !matches!(thawed, Thawed::Inject(_)));
+        let manifest_frozen = in_place
+            && !thawed.iter().any(|thawed| matches!(thawed, Thawed::Manifest | Thawed::ManifestNotInBase));
         let state_dir = state_dir(&manifest_dir, overrides)?;
         check_apart(&state_dir, &workspace_dir, in_place)?;
         check_injects(&injects, &workspace_dir, &state_dir)?;
@@ -271,7 +273,7 @@ impl RunPlan {
             setup: workspace.setup_cmd.map(|at| SetupPlan { command: at.value, timeout: workspace.timeout }),
             history: workspace.history,
             injects,
-            agent: agent(manifest.agent, method, goal),
+            agent: agent(manifest.agent, method, goal, certificates),
             judge: judge(manifest.judge),
             world: world(manifest.world),
             limits,
@@ -321,11 +323,16 @@ fn default_goal(judge: &Judge) -> String {
     format!("make `{objective}` as measured {direction} than it is")
 }
 
-fn agent(agent: Agent, method: Option<String>, goal: String) -> AgentPlan {
+fn agent(
+    agent: Agent,
+    method: Option<String>,
+    goal: String,
+    certificates: Option<Certificates>,
+) -> AgentPlan {
     AgentPlan {
         model: agent.model,
         command: agent.command.value,
-        sandbox: agent.sandbox.as_ref().map(SandboxPlan::resolve),
+        sandbox: agent.sandbox.as_ref().map(|sandbox| SandboxPlan::resolve(sandbox, certificates)),
         env: agent.env,
         timeout: agent.timeout,
         idle_timeout: agent.idle_timeout,

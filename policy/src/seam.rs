@@ -66,8 +66,10 @@ pub fn sockets(egress: &Egress, own: Option<(&Target, Ipv4Addr)>) -> Vec<(Role, 
     all
 }
 
+/// Where the bundle of certificates stands in a sandbox with ways out, read-only.
+pub const BUNDLE_PATH: &str = "/etc/crucible/ca.pem";
 /// Variables by which programs find a bundle of certificates; no single one serves all (row 68).
-const BUNDLE: [&str; 10] = [
+pub const BUNDLE: [&str; 10] = [
     "SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
     "GIT_SSL_CAINFO",

@@ -3,12 +3,16 @@
 
 use std::{fs, io, os::fd::AsFd, os::unix::fs::symlink, path::Path};
 
+use policy::seam::BUNDLE_PATH;
+
 use super::{
     init::{Failure, Step as _},
     mount::{c_path, directory},
     namespace::INSIDE_ID,
+    protocol::Trust,
     sys::{self, NODEV, NOEXEC, NOSUID, RDONLY},
 };
+use crate::trust::bundle;
 
 /// Public files and directories of the host's `/etc`.
 const PUBLIC: [&str; 31] = [
@@ -76,6 +80,16 @@ pub(crate) fn write(inside: &Path, host: &Path) -> Result<(), Failure> {
         fs::write(inside.join(name), text).step(format!("write /etc/{name}"))?;
     }
     Ok(())
+}
+
+/// Puts the bundle of certificates where every program is told that it is.
+pub(crate) fn trust(root: &Path, trust: &Trust) -> Result<(), Failure> {
+    let at = root.join(BUNDLE_PATH.trim_start_matches('/'));
+    let bundle = bundle(trust.system.as_deref(), &trust.added).step("read the system's certificates")?;
+    if let Some(parent) = at.parent() {
+        directory(parent, 0o755)?;
+    }
+    fs::write(at, bundle).step("write the bundle of certificates")
 }
 
 fn public(inside: &Path, host: &Path) -> Result<(), Failure> {

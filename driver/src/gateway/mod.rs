@@ -33,11 +33,15 @@ use std::process::ExitCode;
 pub use error::GatewayError;
 pub use serve::{Gateway, GatewayConfig, ServeConfig, serve};
 
-/// Takes over when this process was started as a sandbox's first one; then the answer is its exit code.
+/// Takes over when this process was started as a sandbox's first one, or inside one to look at what it trusts; then the answer
+/// is its exit code.
 ///
 /// A binary that embeds the gateway asks this before anything else in its `main`, and before it starts a thread.
 #[must_use]
 pub fn role() -> Option<ExitCode> {
     let name = std::env::args_os().next()?;
-    (name.as_encoded_bytes() == namespace::INIT_NAME.to_bytes()).then(init::main)
+    if name.as_encoded_bytes() == namespace::INIT_NAME.to_bytes() {
+        return Some(init::main());
+    }
+    crate::trust::role()
 }

@@ -131,6 +131,9 @@ pub(crate) fn build(setup: &Setup, sources: Sources, weaken: &Weaken) -> Result<
     let root = Path::new(".");
     system(root, weaken)?;
     etc::write(&root.join("etc"), Path::new("/etc"))?;
+    if let Some(trust) = setup.ways.as_ref().and_then(|ways| ways.trust.as_ref()) {
+        etc::trust(root, trust)?;
+    }
     devices(root)?;
     process_files(root)?;
     let scratch = scratch(root, setup.limits.tmp)?;

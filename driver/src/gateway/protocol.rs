@@ -123,6 +123,17 @@ pub(crate) struct Ways {
     pub(crate) sockets: Vec<(bool, SocketAddr)>,
     /// Addresses that become the namespace's own.
     pub(crate) addresses: Vec<IpAddr>,
+    /// What its programs trust; nothing where nobody has a certificate.
+    pub(crate) trust: Option<Trust>,
+}
+
+/// Of what the bundle of certificates is made.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Trust {
+    /// The host's file of all that it trusts.
+    pub(crate) system: Option<PathBuf>,
+    /// What the pack adds, in PEM.
+    pub(crate) added: String,
 }
 
 /// The workspace of a sandbox.

@@ -26,7 +26,7 @@ use super::{
     mount::{HOME, SANDBOX},
     namespace::{self, Identity, Namespaces, OwnerMaps},
     protocol::{Exec, Setup, Source, Workspace, WorkspaceMode},
-    way::{self, Outlet, WayOut},
+    way::{Outlet, WayOut},
     weaken::{Layer, Weaken},
 };
 use crate::{
@@ -121,7 +121,7 @@ impl Sandbox {
         gone: impl FnOnce() + Send + 'static,
     ) -> Result<Self, GatewayError> {
         let Wanted { id, name, config, environment } = wanted;
-        let way = config.egress.as_ref().map(|policy| WayOut::plan(host, policy)).transpose()?;
+        let way = WayOut::plan(host, config)?;
         let weaken = Weaken::parse(&config.weaken).map_err(GatewayError::Refused)?;
         let mut prepared = prepare(host, config)?;
         if let Some(way) = &way {
@@ -178,9 +178,9 @@ impl Sandbox {
         let mut environment = base_environment(spec.terminal.is_some());
         environment.extend(self.environment.clone());
         environment.extend(spec.environment);
-        if self.outlet.lock().await.is_some() {
+        if let Some(outlet) = &*self.outlet.lock().await {
             // These are ours whatever the sandbox or the command was given.
-            environment.extend(way::environment());
+            environment.extend(outlet.environment());
         }
         let workdir = if spec.workdir.is_empty() { self.workdir.clone() } else { spec.workdir };
         let exec = Exec {

@@ -1,7 +1,7 @@
 //! Turns what a sandbox may reach into the sockets it needs, and the sockets into ones that somebody answers on.
 //! It refuses to decide anything about reach.
 
-use std::{os::fd::OwnedFd, path::Path, sync::Arc};
+use std::{os::fd::OwnedFd, sync::Arc};
 
 use policy::{
     egress::{Document, Egress},
@@ -10,18 +10,16 @@ use policy::{
 
 use super::{
     error::GatewayError,
-    protocol::{MOST_FDS, Ways},
+    protocol::{MOST_FDS, Trust, Ways},
 };
-use crate::network::{Network, Outlets};
+use crate::{
+    network::{Network, Outlets},
+    trust,
+    wire::config::DriverConfig,
+};
 
 /// Descriptors beside the sockets: two file systems, and the three that tell programs apart.
 const OTHERS: usize = 5;
-/// Where a system keeps all certificates that it trusts in one file.
-const BUNDLES: [&str; 3] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/certs/ca-bundle.crt",
-];
 
 /// A sandbox's ways out before it stands.
 pub(crate) struct WayOut {
@@ -29,16 +27,24 @@ pub(crate) struct WayOut {
     policy: Document,
     egress: Egress,
     sockets: Vec<(Role, std::net::SocketAddr)>,
+    trust: Option<Trust>,
 }
 
 /// A sandbox's ways out while it stands.
 pub(crate) struct Outlet {
     network: Arc<dyn Network>,
     id: String,
+    /// Whether there is a bundle of certificates.
+    trusts: bool,
 }
 
 impl WayOut {
-    pub(crate) fn plan(host: &super::sandbox::Host, policy: &Document) -> Result<Self, GatewayError> {
+    /// `None` where nothing is asked for.
+    pub(crate) fn plan(
+        host: &super::sandbox::Host,
+        config: &DriverConfig,
+    ) -> Result<Option<Self>, GatewayError> {
+        let Some(policy) = &config.egress else { return Ok(None) };
         let Some(network) = host.network.clone() else {
             let why = "no broker runs here, so no network policy can be enforced";
             return Err(GatewayError::Refused(format!("give the sandbox a way out: {why}")));
@@ -52,7 +58,10 @@ impl WayOut {
                 MOST_FDS - OTHERS
             )));
         }
-        Ok(Self { network, policy: policy.clone(), egress, sockets })
+        let added = config.certificates.clone().unwrap_or_default();
+        let trust = Trust { system: trust::system(), added };
+        let trust = Some(trust).filter(|trust| trust.system.is_some() || !trust.added.is_empty());
+        Ok(Some(Self { network, policy: policy.clone(), egress, sockets, trust }))
     }
 
     /// What the first process is to make.
@@ -60,6 +69,7 @@ impl WayOut {
         Ways {
             sockets: self.sockets.iter().map(|(role, at)| (role.is_datagram(), *at)).collect(),
             addresses: self.egress.addresses().into_iter().collect(),
+            trust: self.trust.clone(),
         }
     }
 
@@ -80,20 +90,20 @@ impl WayOut {
         let hash = self.network.attach(outlets).await.map_err(GatewayError::Network)?;
         let entries = self.egress.entries().len();
         let note = format!("egress: {entries} entries by the broker alone, policy {hash}");
-        Ok((Outlet { network: self.network, id: id.to_owned() }, note))
+        Ok((Outlet { network: self.network, id: id.to_owned(), trusts: self.trust.is_some() }, note))
     }
 }
 
 impl Outlet {
+    /// The variables of every command. Where nothing is trusted, none leads to a bundle.
+    pub(crate) fn environment(&self) -> impl Iterator<Item = (String, String)> {
+        let all = seam::environment(None, seam::BUNDLE_PATH).into_iter();
+        let told = move |name: &str| self.trusts || !seam::BUNDLE.contains(&name);
+        all.filter(move |(name, _)| told(name)).map(|(name, value)| (name.to_owned(), value))
+    }
+
     /// Takes the ways out away; every record of them is on the disk then.
     pub(crate) async fn close(self) -> Result<(), GatewayError> {
         self.network.detach(&self.id).await.map_err(GatewayError::Network)
     }
-}
-
-/// The variables of every command in a sandbox with ways out. Where the system has no bundle none is named.
-pub(crate) fn environment() -> Vec<(String, String)> {
-    let bundle = BUNDLES.into_iter().find(|path| Path::new(path).exists());
-    let all = seam::environment(None, bundle.unwrap_or("\0")).into_iter();
-    all.filter(|(_, value)| value != "\0").map(|(name, value)| (name.to_owned(), value)).collect()
 }

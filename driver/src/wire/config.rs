@@ -26,6 +26,9 @@ pub struct DriverConfig {
     /// What it may reach, through whoever the gateway was given for that. Without it there is no way out at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub egress: Option<Document>,
+    /// Certificates that it trusts beside the system's, in PEM; told to programs only where there is a way out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificates: Option<String>,
     /// Layers to leave out; only a build for tests of the layers knows any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub weaken: Vec<String>,

@@ -35,6 +35,8 @@ pub struct SandboxTurn {
     pub policy: Document,
     /// How often in a row whoever answers for what it reaches died; a change ends the turn.
     pub deaths: watch::Receiver<u32>,
+    /// Certificates that it trusts beside the system's, in PEM.
+    pub certificates: Option<String>,
     /// What the sandbox may use.
     pub limits: Limits,
     /// How long the turn may take.
@@ -65,6 +67,7 @@ impl SandboxTurn {
             read_only_paths: self.read_only_paths,
             limits: self.limits,
             egress: Some(self.policy),
+            certificates: self.certificates,
             timeout: self.timeout,
             idle_timeout: self.idle_timeout,
             ..TurnSpec::default()

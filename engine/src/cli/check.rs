@@ -15,7 +15,7 @@ use super::exit::Exit;
 use super::judged::editable;
 use super::run::{load, print, runtime};
 use crate::judge::{Known, Measured};
-use crate::pack::Pack;
+use crate::pack::{Certificates, Pack};
 use crate::plan::{Overrides, RepoPlan, RunPlan, SandboxPlan};
 use crate::report::plain;
 use crate::run::begin::{broker, gateway, measure, runner, spec};
@@ -37,6 +37,8 @@ struct Findings {
     layers: Vec<String>,
     /// The resolved list of what a turn's sandbox reaches, a line each with its source.
     egress: Vec<String>,
+    /// What it trusts beside the system's certificates: the file, and the SHA-256 of each certificate in it, a line each.
+    trust: Vec<String>,
     /// The one reading, where one was taken.
     reading: Option<crate::judge::Reading>,
 }
@@ -67,6 +69,7 @@ fn look(args: &CheckArgs) -> Result<Exit, CliError> {
     let plan = RunPlan::resolve(pack, &Overrides::default())?;
     let lints = warnings(&plan).into_iter();
     findings.warnings.extend(lints.map(|lint| format!("{}: {}", lint.subject, lint.message)));
+    findings.trust = plan.agent.sandbox.iter().flat_map(trust).collect();
     findings.egress = plan.agent.sandbox.iter().flat_map(|sandbox| rendered(&sandbox.egress)).collect();
     if !args.json {
         print(&describe(&plan))?;
@@ -113,6 +116,7 @@ fn describe(plan: &RunPlan) -> String {
     lines.push(("agent_cmd", plan.agent.command.to_string()));
     lines.extend(plan.agent.env.keys().map(|name| ("agent env", name.to_string())));
     lines.extend(plan.agent.sandbox.iter().flat_map(reach));
+    lines.extend(plan.agent.sandbox.iter().flat_map(trust).map(|line| ("trust", line)));
     lines.extend(plan.world.apply_cmd.as_ref().map(|command| ("apply_cmd", command.to_string())));
     if let Some((snapshot, restore)) = &plan.world.snapshot_restore {
         lines.push(("snapshot_cmd", snapshot.to_string()));
@@ -130,6 +134,15 @@ fn reach(sandbox: &SandboxPlan) -> Vec<(&'static str, String)> {
         return vec![("egress", "nothing at all: no entry is listed".to_owned())];
     }
     lines.into_iter().map(|line| ("egress", line)).collect()
+}
+
+/// What a turn's sandbox trusts beside the system's certificates, a line for each.
+fn trust(sandbox: &SandboxPlan) -> Vec<String> {
+    let certificates = sandbox.certificates.iter();
+    let line = |certificates: &Certificates, print: &String| {
+        format!("{}  sha256 {print}", certificates.path().display())
+    };
+    certificates.flat_map(|all| all.fingerprints().iter().map(move |print| line(all, print))).collect()
 }
 
 fn at<T: std::fmt::Display>(reference: Option<&T>) -> String {

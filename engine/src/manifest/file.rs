@@ -56,6 +56,36 @@ pub enum FileError {
         /// The system's words.
         why: String,
     },
+    /// A file of certificates whose text is damaged.
+    #[error("{} is not PEM: {why}", .path.display())]
+    NotPem {
+        /// The path as resolved.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A file of certificates without any.
+    #[error("{} holds no certificate", .path.display())]
+    NoCertificate {
+        /// The path as resolved.
+        path: PathBuf,
+    },
+    /// What a certificate's block holds is none that could be trusted.
+    #[error("certificate {number} of {} cannot be trusted: {why}", .path.display())]
+    BadCertificate {
+        /// The path as resolved.
+        path: PathBuf,
+        /// Its place among the certificates of the file, from 1.
+        number: usize,
+        /// Why.
+        why: String,
+    },
+    /// A file of certificates that would give a key away.
+    #[error("{} holds a private key", .path.display())]
+    PrivateKey {
+        /// The path as resolved.
+        path: PathBuf,
+    },
     /// A frozen inject from the workspace that the agent may have made.
     #[error("{} lies in the workspace and is not in its base commit", .path.display())]
     NotInBase {
@@ -95,6 +125,15 @@ impl FileError {
                 "links, special files, the workspace, `state` and `.git` are never matched"
             }
             Self::TooMany { .. } => "name the files or directories that are meant",
+            Self::NotPem { .. } | Self::NoCertificate { .. } => {
+                "each certificate stands between the lines -----BEGIN CERTIFICATE----- and -----END CERTIFICATE-----"
+            }
+            Self::BadCertificate { .. } => {
+                "name a file of X.509 certificates; `openssl x509 -text` shows one"
+            }
+            Self::PrivateKey { .. } => {
+                "name a file of certificates alone: every agent could read the key in its sandbox"
+            }
             _ => return None,
         };
         Some(hint.to_owned())

@@ -31,6 +31,8 @@ pub struct Sandbox {
     pub declared: Declared,
     /// Paths of this machine that stand in the sandbox at the same place, to read and to execute. None is there twice.
     pub read_only_paths: Vec<At<HostPath>>,
+    /// A file of certificates that are trusted beside the system's (note N11).
+    pub ca_file: Option<At<ManifestPath>>,
     /// What one turn's sandbox may use.
     pub limits: SandboxLimits,
 }
@@ -125,9 +127,15 @@ pub(super) static TABLE: Table = Table {
              and not where a sandbox has its own: `/proc`, `/sys`, `/dev`, `/run`, `/sandbox`, `/etc`, `/boot`, \
              `/var/tmp`, `/var/run`.",
         ),
+        Key::optional(
+            "ca_file",
+            Kind::Path,
+            "none",
+            "A PEM file of certificates that are trusted beside the system's: by programs in the sandbox, which find both in \
+             one bundle, and by the broker's own calls. At most 1 MiB, and no private key.",
+        ),
         Key::optional("limits", Kind::Table(&LIMITS), "all defaults", LIMITS.doc),
         Key::absent("gateway", "drives its own embedded gateway only"),
-        Key::absent("ca_file", "adds no certificates to what a sandbox trusts"),
     ],
     rules: &[],
     example: "[agent.openshell]\nendpoints = [\"api.example.com:443:full\"]\nbinaries = [\"/usr/bin/curl\"]\ninherit_defaults = false\nread_only_paths = [\"/opt/toolchain\"]\n",
@@ -214,7 +222,8 @@ pub(super) fn decode(section: &Section<'_>, sink: &mut Sink) -> Sandbox {
         }
     }
     let read_only_paths = once("read_only_paths", paths, ToString::to_string, sink);
-    Sandbox { declared, read_only_paths, limits: limits(section, sink) }
+    let ca_file = section.value("ca_file", sink, ManifestPath::parse);
+    Sandbox { declared, read_only_paths, ca_file, limits: limits(section, sink) }
 }
 
 /// Reads `endpoints`; a mistake is shown at its part of the item.

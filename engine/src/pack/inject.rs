@@ -83,6 +83,34 @@ impl<'r> Resolver<'r> {
         files.into_iter().map(|(file, _)| file).collect()
     }
 
+    /// The whole of one file that is trusted as a frozen inject is: from the base commit where it lies in the workspace.
+    /// Answers where it was found, absolute, and at most `most` bytes.
+    pub(super) fn bytes(
+        &self,
+        path: &ManifestPath,
+        most: u64,
+        thawed: &mut Vec<Thawed>,
+    ) -> Result<(PathBuf, Vec<u8>), FileError> {
+        let (src, in_workspace) = self.found(path);
+        let fail = |error| super::file_error(&src, &error);
+        let bytes = match (&in_workspace, self.base) {
+            (Some(path), Some(Some(base))) => {
+                let file = base.read(path).map_err(fail)?;
+                file.ok_or_else(|| FileError::NotInBase { path: src.clone() })?.bytes
+            }
+            (inside, base) => {
+                if inside.is_some() && base.is_some() {
+                    thawed.push(Thawed::Certificates(src.clone()));
+                }
+                tree::read_bounded(&src, most.saturating_add(1)).map_err(fail)?
+            }
+        };
+        if u64::try_from(bytes.len()).map_or(true, |size| size > most) {
+            return Err(FileError::TooLarge { path: src, max: most });
+        }
+        Ok((src, bytes))
+    }
+
     fn sources(&self, inject: &Inject) -> Result<Vec<Source>, Mistake> {
         match inject {
             Inject::File { src, dst, frozen } => Ok(vec![self.single(src, dst, *frozen)]),
@@ -91,11 +119,17 @@ impl<'r> Resolver<'r> {
     }
 
     fn single(&self, src: &ManifestPath, dst: &RelPath, frozen: bool) -> Source {
-        let written = lexical(&src.under(self.root));
-        let src = std::fs::canonicalize(&written).unwrap_or(written);
-        let inside = src.strip_prefix(&self.workspace).ok().and_then(Path::to_str);
-        let in_workspace = inside.and_then(|path| RelPath::parse(path).ok());
+        let (src, in_workspace) = self.found(src);
         Source { src, in_workspace, dst: dst.clone(), frozen }
+    }
+
+    /// Where a path leads, and what it is relative to the workspace if that is in there.
+    fn found(&self, path: &ManifestPath) -> (PathBuf, Option<RelPath>) {
+        let written = lexical(&path.under(self.root));
+        let found = std::fs::canonicalize(&written).unwrap_or(written);
+        let inside = found.strip_prefix(&self.workspace).ok().and_then(Path::to_str);
+        let in_workspace = inside.and_then(|path| RelPath::parse(path).ok());
+        (found, in_workspace)
     }
 
     fn expand(&self, pattern: &Pattern) -> Result<Vec<Source>, Mistake> {

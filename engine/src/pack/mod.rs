@@ -5,6 +5,7 @@ mod error;
 mod identity;
 mod inject;
 mod tree;
+mod trust;
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -18,6 +19,7 @@ use error::file_error;
 pub use identity::{Component, IdentityParts, InjectIdentity, RunIdentity};
 pub use inject::{InjectFile, Origin};
 pub use tree::{Base, BaseFile};
+pub use trust::{Certificates, MAX_CERTIFICATES_BYTES};
 
 use crate::manifest::Sink;
 use crate::manifest::{At, Goal, MAX_BYTES, Manifest, ManifestErrors, ManifestPath, RelPath, WorkspaceDir};
@@ -38,6 +40,8 @@ pub struct Pack {
     pub method: Option<String>,
     /// The text of `goal` or `goal_file`.
     pub goal: Option<String>,
+    /// The certificates of `ca_file`.
+    pub certificates: Option<Certificates>,
     /// Every file to inject, by destination.
     pub injects: Vec<InjectFile>,
     /// What could not be frozen. A caller prints each of these.
@@ -62,6 +66,8 @@ pub enum Thawed {
     ManifestNotInBase,
     /// The source of a frozen inject.
     Inject(PathBuf),
+    /// The certificates of `ca_file`.
+    Certificates(PathBuf),
 }
 
 impl fmt::Display for Thawed {
@@ -78,6 +84,12 @@ impl fmt::Display for Thawed {
             Self::Inject(path) => write!(
                 f,
                 "the frozen inject {} lies in the workspace and there is no base commit yet: this run trusts the \
+                 working tree",
+                path.display()
+            ),
+            Self::Certificates(path) => write!(
+                f,
+                "the certificates of {} lie in the workspace and there is no base commit yet: this run trusts the \
                  working tree",
                 path.display()
             ),
@@ -190,13 +202,19 @@ impl Place {
             None => None,
         };
         let resolver = inject::Resolver::new(&self.dir, &manifest.workspace.dir, base);
+        let ca_file = manifest.agent.sandbox.as_ref().and_then(|sandbox| sandbox.ca_file.as_ref());
+        let certificates = ca_file.and_then(|at| {
+            let read = resolver.bytes(&at.value, MAX_CERTIFICATES_BYTES, &mut thawed);
+            let read = read.and_then(|(path, bytes)| Certificates::read(path, &bytes));
+            read.map_err(|error| sink.put(at.span.clone(), error)).ok()
+        });
         let injects = resolver.resolve(&manifest.workspace.inject, &mut thawed, &mut sink);
         let diagnostics = sink.into_errors(manifest.source());
         if !diagnostics.is_empty() {
             return Err(Box::new(ManifestErrors::new(manifest.source().clone(), diagnostics)).into());
         }
         let (manifest_path, manifest_dir) = (self.path.clone(), self.dir.clone());
-        Ok(Pack { manifest, manifest_path, manifest_dir, method, goal, injects, thawed })
+        Ok(Pack { manifest, manifest_path, manifest_dir, method, goal, certificates, injects, thawed })
     }
 
     fn prompt(&self, at: &At<ManifestPath>, sink: &mut Sink) -> Option<String> {

@@ -275,3 +275,48 @@ fn a_record_that_cannot_be_read_stops_the_load() {
     let dir = pack("", "", &[]);
     assert!(matches!(load_frozen(&dir, &Broken), Err(PackError::Base(_))));
 }
+
+/// A pack with a sandbox that trusts `ca.pem`.
+fn trusting(tables: &str, files: &[(&str, &str)]) -> TempDir {
+    let dir = pack("", "", files);
+    let head = HEAD.replace("\"command\"", "\"openshell\"\nharness = \"command\"");
+    let openshell = "openshell = { inherit_defaults = false, ca_file = \"ca.pem\" }\n";
+    write(&dir, "crucible.toml", &format!("{head}{openshell}{TAIL}{tables}\n"));
+    dir
+}
+
+fn certificate() -> String {
+    rcgen::generate_simple_self_signed(["pypi.test".to_owned()]).unwrap().cert.pem()
+}
+
+#[test]
+fn certificates_are_read_beside_the_manifest_and_shown_where_they_are_wrong() {
+    let pem = certificate();
+    let loaded = load(&trusting("", &[("ca.pem", &pem)])).unwrap();
+    let certificates = loaded.certificates.unwrap();
+    assert_eq!(certificates.pem(), pem.replace("\r\n", "\n"));
+    assert_eq!(certificates.path(), loaded.manifest_dir.join("ca.pem"));
+    assert_eq!(mistakes(&trusting("", &[])), "5:51 ca.pem does not exist");
+    assert_eq!(mistakes(&trusting("", &[("ca.pem", "hello")])), "5:51 ca.pem holds no certificate");
+    let long = "#".repeat(usize::try_from(MAX_CERTIFICATES_BYTES).unwrap() + 1);
+    assert_eq!(mistakes(&trusting("", &[("ca.pem", &long)])), "5:51 ca.pem is larger than 1048576 bytes");
+}
+
+#[test]
+fn certificates_in_the_workspace_come_from_its_base_commit() {
+    let (good, planted) = (certificate(), certificate());
+    let dir = trusting("[workspace]\ndir = \".\"\n", &[("ca.pem", &planted)]);
+    let manifest = fs::read_to_string(dir.path().join("crucible.toml")).unwrap();
+    let bases = recorded(&dir, "", &[("crucible.toml", &manifest), ("ca.pem", &good)]);
+    let loaded = load_frozen(&dir, &bases).unwrap();
+    assert_eq!(loaded.certificates.unwrap().pem(), good.replace("\r\n", "\n"));
+    let bases = recorded(&dir, "elsewhere", &[]);
+    let loaded = load_frozen(&dir, &bases).unwrap();
+    assert!(
+        loaded.thawed.iter().any(|thawed| matches!(thawed, Thawed::Certificates(_))),
+        "{:?}",
+        loaded.thawed
+    );
+    let bases = recorded(&dir, "", &[("crucible.toml", &manifest)]);
+    assert!(load_frozen(&dir, &bases).is_err(), "the commit lacks it, so an agent may have made it");
+}

@@ -159,6 +159,7 @@ fn a_sandbox_is_planned_with_what_the_manifest_says_and_shows_nothing_private() 
         read_only_paths: vec!["/usr/lib".into()],
         declared: Declared::default(),
         egress: Egress::resolve(&Declared::default(), &[]),
+        certificates: None,
         limits,
     };
     assert_eq!(plan.unwrap().agent.sandbox, Some(expected));

@@ -10,6 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use broker::launch::{Launch, Parent, ParentError, Secrets};
 use driver::network::PROGRAM;
 use driver::trial::{self, Trial};
+use driver::trust;
 use driver::turn::Exit;
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
@@ -59,8 +60,11 @@ pub enum RunError {
     #[error("reach the gateway")]
     Gateway(#[source] driver::TurnError),
     /// The canary got out, or a way out is not whole.
-    #[error("prove that a sandbox has no way out but the broker:\n{0}")]
+    #[error("prove that a sandbox has no way out but the broker, and trusts what it should:\n{0}")]
     SelfTest(String),
+    /// The host's certificates.
+    #[error("read the certificates that this system trusts")]
+    Trust(#[source] std::io::Error),
     /// The host's own proxy.
     #[error(transparent)]
     Proxy(ParentError),
@@ -362,19 +366,24 @@ fn launch(plan: &RunPlan, env: &Environment) -> Result<Launch, ParentError> {
     let parent = parent.map(|url| Parent::from_url(&url, |bytes| STANDARD.encode(bytes))).transpose()?;
     let secrets = plan.agent.env.values().map(|value| value.reveal().to_owned()).collect();
     let no_proxy = text(["no_proxy", "NO_PROXY"]).unwrap_or_default();
-    Ok(Launch { parent, no_proxy, secrets: Secrets(secrets), ..Launch::default() })
+    let ca = plan.agent.sandbox.as_ref().and_then(SandboxPlan::ca);
+    Ok(Launch { parent, no_proxy, ca, secrets: Secrets(secrets), ..Launch::default() })
 }
 
-/// Tries every way out of a sandbox with a name that no policy lists: nothing is begun unless each refuses it.
+/// Tries every way out of a sandbox with a name that no policy lists, and looks at what its programs are told to trust:
+/// nothing is begun unless each way refuses, and each variable leads to the right bundle.
 ///
 /// # Errors
-/// What passed or was not there, a line for each way.
+/// What passed or was not there, a line for each way and each variable.
 pub async fn self_test(client: &driver::Client, sandbox: &SandboxPlan) -> Result<(), RunError> {
+    let look = trust::look(sandbox.ca().as_deref()).map_err(RunError::Trust)?;
+    let probe = [PROGRAM, "broker", "probe"].map(str::to_owned).to_vec();
     let trial = Trial {
         name: SELF_TEST.to_owned(),
         egress: sandbox.egress.document(),
         limits: sandbox.limits,
-        command: [PROGRAM, "broker", "probe"].map(str::to_owned).to_vec(),
+        certificates: sandbox.ca(),
+        commands: std::iter::once(probe).chain(look).collect(),
         timeout: Some(TRIAL),
     };
     match trial::run(client, trial).await {
@@ -402,6 +411,7 @@ fn turn(
             read_only_paths: sandbox.read_only_paths.clone(),
             layers,
             policy: sandbox.egress.document(),
+            certificates: sandbox.ca(),
             deaths: broker.deaths(),
             limits: sandbox.limits,
             timeout: Some(agent.timeout),

@@ -301,7 +301,7 @@ fn harness_mistakes() {
     insta::assert_snapshot!(brief(&with_agent("harness = \"command\"\n[agent.openshell]\nzzz = 1")), @r#"
     9:1 [agent].harness goes with backend = "openshell" // remove it, or write backend = "openshell" for a sandbox
     10:8 [agent.openshell] goes with backend = "openshell" // remove it, or write backend = "openshell" for a sandbox
-    11:1 unknown key `zzz` in [agent.openshell] // [agent.openshell] has inherit_defaults, endpoints, binaries, read_only_paths, limits
+    11:1 unknown key `zzz` in [agent.openshell] // [agent.openshell] has inherit_defaults, endpoints, binaries, read_only_paths, ca_file, limits
     "#);
 }
 
@@ -358,7 +358,7 @@ fn a_sandbox_inherits_the_built_ins_unless_it_says_not_to() {
 fn sandbox_mistakes() {
     let text = sandboxed(
         r#"gateway = "http://127.0.0.1:1"
-ca_file = "ca.pem"
+ca_file = ["ca.pem"]
 endpont = []
 endpoints = "a:443:full"
 binaries = [1, "", "a\u0007"]
@@ -377,7 +377,7 @@ read_only_paths = [
     );
     insta::assert_snapshot!(brief(&text), @r#"
     16:1 [agent.openshell].gateway is not in this build, which drives its own embedded gateway only // remove it, or use a build that has it
-    17:1 [agent.openshell].ca_file is not in this build, which adds no certificates to what a sandbox trusts // remove it, or use a build that has it
+    17:11 [agent.openshell].ca_file is an array: it must be a string
     18:1 unknown key `endpont` in [agent.openshell] // did you mean `endpoints`?
     19:13 [agent.openshell].endpoints is a string: it must be an array of strings // put it in brackets: endpoints = ["…"]
     20:13 an item of [agent.openshell].binaries is an integer: it must be a string // put it in quotes
