@@ -5,14 +5,14 @@ use std::fmt::Write as _;
 
 use policy::reason::Reason;
 
-use crate::limits::Limits;
+use crate::limits::{Limit, Limits};
 
 /// The page of the book about egress, as Markdown.
 pub fn page() -> String {
     let mut out = String::from(HEAD);
-    for (key, default, doc) in Limits::KEYS {
+    for Limit { name, text, doc, .. } in Limits::KEYS {
         // Writing to a string does not fail.
-        let _ = writeln!(out, "| `{key}` | {default} | {doc} |");
+        let _ = writeln!(out, "| `{name}` | `{text}` | {doc} |");
     }
     out.push_str(REASONS);
     for reason in Reason::ALL {
@@ -50,7 +50,7 @@ dies, the sockets die with it, and nothing gets out.
 
 ## Limits
 
-What bounds a connection. No manifest changes these in this build. Each cut has its reason in the record.
+What bounds the traffic of one turn: keys of `[agent.openshell.limits.egress]`. Each cut has its reason in the record.
 
 | key | default | what it bounds |
 | --- | --- | --- |

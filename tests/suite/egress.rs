@@ -152,6 +152,27 @@ fn the_summary_seals_the_audit_file_and_audit_tells_what_was_changed() {
 }
 
 #[test]
+fn the_manifests_limits_act_inside_a_run_and_the_audit_names_each() {
+    let script = "exec 3<>/dev/tcp/127.0.0.1/3128; printf \"GET http://github.com/ HTTP/1.1\\r\\nX: %2000s\\r\\n\\r\\n\" x >&3; \
+                  head -1 <&3 > size.txt; exec 3>&-; \
+                  exec 3<>/dev/tcp/127.0.0.1/3128; printf \"GET http\" >&3; head -1 <&3 > late.txt; exec 3>&-; \
+                  for fd in 10 11 12 13 14 15 16 17 18 19; do eval \"exec $fd<>/dev/tcp/127.0.0.1/3128\"; done; \
+                  exec 3<>/dev/tcp/127.0.0.1/3128; head -1 <&3 > many.txt";
+    let limits =
+        "[agent.openshell.limits.egress]\nconnections = 8\nhead_size = \"1K\"\nhead_timeout = \"300ms\"";
+    let pack = pack(&bash(script), limits);
+    run(&pack, &["--iterations", "1"]).ended("finished", 0);
+    let records = decisions(&pack, "turn-1");
+    let mut reasons: Vec<&Value> = records.iter().map(|record| &record["reason"]).collect();
+    reasons.dedup();
+    assert_eq!(reasons, ["head-too-large", "head-late", "too-many-connections"], "{records:?}");
+    for (file, status) in [("size.txt", 431), ("late.txt", 408), ("many.txt", 503)] {
+        let said = pack.git(&["show", &format!("HEAD:{file}")]);
+        assert!(said.starts_with(&format!("HTTP/1.1 {status} ")), "{file}: {said}");
+    }
+}
+
+#[test]
 fn a_program_that_is_not_listed_reaches_nothing() {
     let port = server();
     let script = format!("ask 127.0.0.1 3128 \"CONNECT 127.0.0.1:{port} HTTP/1.1\\r\\n\\r\\n\" > out.txt");

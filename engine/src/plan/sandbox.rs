@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use policy::egress::{Declared, Egress};
 
-use crate::manifest::{Sandbox, SandboxLimits};
+use crate::manifest::{Sandbox, SandboxLimits, TrafficLimits};
 
 /// What a turn's sandbox reaches, shows of the host and may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct SandboxPlan {
     pub egress: Egress,
     /// What it may use.
     pub limits: SandboxLimits,
+    /// What bounds its traffic.
+    pub traffic: TrafficLimits,
 }
 
 impl SandboxPlan {
@@ -28,6 +30,7 @@ impl SandboxPlan {
             egress: Egress::resolve(&sandbox.declared, &[]),
             read_only_paths: paths.map(|path| path.value.as_path().to_owned()).collect(),
             limits: sandbox.limits,
+            traffic: sandbox.traffic,
         }
     }
 }

@@ -362,7 +362,8 @@ fn launch(plan: &RunPlan, env: &Environment) -> Result<Launch, ParentError> {
     let parent = parent.map(|url| Parent::from_url(&url, |bytes| STANDARD.encode(bytes))).transpose()?;
     let secrets = plan.agent.env.values().map(|value| value.reveal().to_owned()).collect();
     let no_proxy = text(["no_proxy", "NO_PROXY"]).unwrap_or_default();
-    Ok(Launch { parent, no_proxy, secrets: Secrets(secrets), ..Launch::default() })
+    let limits = plan.agent.sandbox.as_ref().map(|sandbox| sandbox.traffic).unwrap_or_default();
+    Ok(Launch { limits, parent, no_proxy, secrets: Secrets(secrets), ..Launch::default() })
 }
 
 /// Tries every way out of a sandbox with a name that no policy lists: nothing is begun unless each refuses it.
