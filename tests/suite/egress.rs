@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
+use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -220,6 +221,52 @@ fn a_broker_that_dies_fails_its_turn_and_the_next_turn_has_a_new_one() {
     assert_eq!((&task["status"], &task["transport"]), (&"transport".into(), &"gateway".into()), "{task}");
     assert_eq!(pack.read("workspace/counter.txt"), "1\n");
     assert_eq!(run(&pack, &["audit", "--verify"]).code(), 0);
+}
+
+#[test]
+fn a_line_that_the_broker_died_in_is_told_of_and_is_no_tampering() {
+    let agent = bash(
+        "if grep -q \"Iteration 1 of\"; then echo be\"\"gun; while :; do \
+                      ask 127.0.0.1 3128 \"CONNECT github.com:443 HTTP/1.1\\r\\n\\r\\n\" > out.txt; done; fi",
+    );
+    let pack = pack(&agent, "");
+    let child = pack.command(&["--iterations", "2"]).spawn().unwrap();
+    while !pack.log_text().contains("begun") {
+        std::thread::yield_now();
+    }
+    let broker = broker_of(child.id());
+    kill(broker, Signal::SIGSTOP).unwrap();
+    let stat = || std::fs::read_to_string(format!("/proc/{broker}/stat")).unwrap();
+    while !stat().contains(") T ") {
+        std::thread::yield_now();
+    }
+    let size = std::fs::metadata(pack.path("state/egress.jsonl")).unwrap().len() + 100;
+    let limited =
+        Command::new("prlimit").args([format!("--pid={broker}"), format!("--fsize={size}")]).status();
+    assert!(limited.unwrap().success());
+    kill(broker, Signal::SIGCONT).unwrap();
+    let ran = Ran { output: child.wait_with_output().unwrap(), log: pack.log() };
+    ran.ended("finished", 0);
+    assert_eq!(ran.decisions(), ["baseline", "infra-dead", "keep"]);
+    let proof = run(&pack, &["audit", "--verify"]);
+    assert_eq!(proof.code(), 9, "{}", proof.stderr());
+    assert!(
+        proof.stdout().contains(": 100 bytes torn; a record after them tells of them; "),
+        "{}",
+        proof.stdout()
+    );
+    let text = pack.read("state/egress.jsonl");
+    pack.write("state/egress.jsonl", &format!("{text}{{\"v\":1,\"se"));
+    let proof = run(&pack, &["audit", "--verify"]);
+    assert_eq!(proof.code(), 9, "{}", proof.stderr());
+    assert!(proof.stdout().contains(": 10 bytes torn; the file ends with them; "), "{}", proof.stdout());
+    pack.write(
+        "state/egress.jsonl",
+        &text.replacen("\"kind\":\"torn\",\"bytes\":100", "\"kind\":\"torn\",\"bytes\":101", 1),
+    );
+    let proof = run(&pack, &["audit", "--verify"]);
+    assert_eq!(proof.code(), 1, "{}", proof.stdout());
+    assert!(proof.stderr().contains("it tells of torn bytes that are not before it"), "{}", proof.stderr());
 }
 
 #[test]

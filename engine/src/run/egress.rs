@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use broker::audit::ResumeError;
 use broker::client::{Attachment, Client, ClientError};
 use broker::launch::Launch;
 use driver::network::{Answer, Network, Outlets};
@@ -43,8 +44,11 @@ pub enum EgressError {
     #[error("keep the audit file")]
     Audit(#[from] FsError),
     /// What the audit file holds is not what was written.
-    #[error("go on with the audit file: {0}")]
+    #[error("trust the audit file: {0}")]
     Chain(#[from] Fault),
+    /// The same, when a child was to go on with it.
+    #[error(transparent)]
+    Resume(#[from] ResumeError),
     /// Its thread is gone.
     #[error("reach the broker's keeper")]
     Keeper,
@@ -225,6 +229,10 @@ impl Keeper {
             return Err(ClientError::Gone.into());
         }
         let detached = running.client.detach(id).await;
+        if matches!(detached, Err(ClientError::Refused(_))) {
+            // It could not close the turn's record, and no later record either: the next child goes on after its end.
+            self.bury();
+        }
         let (end, _) = self.unless_gone(detached)?;
         if end.turn != SELF_TEST {
             self.allowed = self.allowed.saturating_add(end.allowed);
@@ -248,7 +256,7 @@ impl Keeper {
                 let head = running.client.head().await;
                 self.unless_gone(head)?
             }
-            None => verify(&self.written()?, None)?,
+            None => verify(&self.written()?, None)?.head,
         };
         Ok(Standing { head, allowed: self.allowed, denied: self.denied })
     }
@@ -262,8 +270,8 @@ impl Keeper {
 
     async fn launch(&self) -> Result<Running, EgressError> {
         let file = private_file(&self.audit, PrivateFile::Append)?;
-        let head = Some(verify(&self.written()?, None)?).filter(|head| head.seq > 0);
-        let launch = Launch { head, ..self.launch.clone() };
+        let head = broker::audit::resume(&file, &self.written()?)?;
+        let launch = Launch { head: Some(head), ..self.launch.clone() };
         let (helper, socket) = Helper::start(broker::ROLE).map_err(EgressError::Start)?;
         let client = tokio::time::timeout(LAUNCH, Client::launch(socket, &launch, file.as_fd())).await;
         let client = client.map_err(|_| EgressError::Slow)??;
