@@ -10,8 +10,8 @@ use super::args::AuditArgs;
 use super::error::{CliError, absolute};
 use super::exit::Exit;
 use super::run::print;
+use crate::egress::AUDIT_FILE;
 use crate::log::SessionEvent;
-use crate::run::statedir::AUDIT_FILE;
 use crate::sys::fs::read_bounded;
 
 /// The most that is read of a log or an audit file.

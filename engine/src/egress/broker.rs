@@ -15,6 +15,7 @@ use driver::network::{Answer, Network, Outlets};
 use policy::record::{Fault, Head, verify};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::SELF_TEST;
 use crate::sys::chain;
 use crate::sys::fs::{FsError, PrivateFile, private_file};
 use crate::sys::helper::Helper;
@@ -54,9 +55,6 @@ pub enum EgressError {
     Keeper,
 }
 
-/// The turn of the self-test, which is the engine's own.
-pub const SELF_TEST: &str = "self-test";
-
 /// What was asked for so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
@@ -75,7 +73,7 @@ enum Ask {
     Standing(oneshot::Sender<Result<Standing, EgressError>>),
 }
 
-/// The broker of a run: one child at a time, started when a sandbox needs it, and gone with this value.
+/// The broker of a run or of a gateway: one child at a time, started when a sandbox needs it, and gone with this value.
 ///
 /// It has a thread and a runtime of its own, because a child dies with the thread that started it, and because sandboxes
 /// end while the engine's runtime waits for that.
