@@ -305,4 +305,23 @@ fn a_list_that_lets_the_canary_out_begins_nothing() {
     ran.ended("error", 8);
     assert!(ran.stderr().contains("canary.crucible.invalid"), "{}", ran.stderr());
     assert!(!pack.exists("workspace"), "nothing was set up");
+    let check = run(&pack, &["check"]);
+    assert_eq!(check.code(), 7, "{}", check.stderr());
+    assert!(
+        check.stdout().contains("error: failed to prove that a sandbox has no way out"),
+        "{}",
+        check.stdout()
+    );
+    assert_eq!(run(&pack, &["check", "--no-run"]).code(), 0, "without a run no sandbox is tried");
+}
+
+#[test]
+fn check_tries_the_canary_by_every_way_out() {
+    let pack = pack(RAISE, "endpoints = [\"a.example:443:full\"]\nbinaries = [\"/usr/bin/git\"]");
+    let check = run(&pack, &["check"]);
+    assert_eq!(check.code(), 0, "{}", check.stdout());
+    assert!(check.stdout().contains("egress: the canary was refused by every way out"), "{}", check.stdout());
+    let unsaid = run(&pack, &["check", "--no-run"]);
+    assert!(!unsaid.stdout().contains("canary"), "{}", unsaid.stdout());
+    assert!(!pack.exists("state"), "the pack's own state is left alone");
 }

@@ -11,7 +11,7 @@ use super::{
     error::GatewayError,
     policies,
     sandbox::{CommandSpec, Host, Sandbox, Wanted},
-    store::{Record, Store},
+    store::{Record, Store, fresh_id},
     stream::{self, Input},
     validate, watch,
 };
@@ -438,19 +438,4 @@ impl Service {
 
 fn cells(asked: u32, otherwise: u16) -> u16 {
     u16::try_from(asked).ok().filter(|cells| *cells > 0).unwrap_or(otherwise)
-}
-
-/// An identity in the form that clients expect.
-fn fresh_id() -> String {
-    use std::hash::{BuildHasher, RandomState};
-    let half = || RandomState::new().hash_one(std::time::Instant::now());
-    let (a, b) = (half(), half());
-    format!(
-        "{:08x}-{:04x}-4{:03x}-8{:03x}-{:012x}",
-        a >> 32,
-        a >> 16 & 0xFFFF,
-        a & 0xFFF,
-        b >> 52,
-        b & 0xFFFF_FFFF_FFFF
-    )
 }
