@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use policy::record::{Chain, Head, Record};
+use policy::record::{Chain, Fault, Head, Record};
 
 use crate::clock;
 
@@ -37,6 +37,32 @@ pub enum AuditError {
     Broken,
 }
 
+/// An audit file cannot be gone on with.
+#[derive(Debug, thiserror::Error)]
+pub enum ResumeError {
+    /// The file system refused.
+    #[error("write to the audit file")]
+    Io(#[from] io::Error),
+    /// What it holds is not what was written.
+    #[error("go on with the audit file: {0}")]
+    Fault(#[from] Fault),
+}
+
+/// Prepares a file, open for appending and holding `text`, for the next child: a line that its writer died in is ended, and a
+/// record tells of it, so that no two lines are ever one. Answers where the file ends, on the disk.
+///
+/// # Errors
+/// See [`ResumeError`].
+pub fn resume(file: &File, text: &[u8]) -> Result<Head, ResumeError> {
+    let resumed = policy::record::resume(text, &clock::now())?;
+    if !resumed.append.is_empty() {
+        let mut file = file;
+        file.write_all(&resumed.append)?;
+        file.sync_data()?;
+    }
+    Ok(resumed.head)
+}
+
 impl Audit {
     /// Takes the file, open for appending, where it ends, and whether refusals wait for the disk.
     pub fn new(file: File, head: Option<Head>, durable: bool) -> Self {
@@ -55,10 +81,13 @@ impl Audit {
         if inner.broken {
             return Err(AuditError::Broken);
         }
-        inner.broken = true;
+        let before = inner.chain.clone();
         let line = inner.chain.seal(&clock::now(), record).map_err(io::Error::other)?;
-        (&*inner.file).write_all(&line)?;
-        inner.broken = false;
+        if let Err(error) = (&*inner.file).write_all(&line) {
+            // Whatever of the line is there, the chain ends before it, and who comes next tells of it.
+            (inner.chain, inner.broken) = (before, true);
+            return Err(error.into());
+        }
         Ok(())
     }
 

@@ -5,14 +5,14 @@ use std::fmt::Write as _;
 
 use policy::reason::Reason;
 
-use crate::limits::Limits;
+use crate::limits::{Limit, Limits};
 
 /// The page of the book about egress, as Markdown.
 pub fn page() -> String {
     let mut out = String::from(HEAD);
-    for (key, default, doc) in Limits::KEYS {
+    for Limit { name, text, doc, .. } in Limits::KEYS {
         // Writing to a string does not fail.
-        let _ = writeln!(out, "| `{key}` | {default} | {doc} |");
+        let _ = writeln!(out, "| `{name}` | `{text}` | {doc} |");
     }
     out.push_str(REASONS);
     for reason in Reason::ALL {
@@ -50,7 +50,7 @@ dies, the sockets die with it, and nothing gets out.
 
 ## Limits
 
-What bounds a connection. No manifest changes these in this build. Each cut has its reason in the record.
+What bounds the traffic of one turn: keys of `[agent.openshell.limits.egress]`. Each cut has its reason in the record.
 
 | key | default | what it bounds |
 | --- | --- | --- |
@@ -73,8 +73,9 @@ const AUDIT: &str = "
 `state/egress.jsonl` holds one JSON object a line: `v`, `seq`, `ts`, `prev` (SHA-256 of the line before, in hex), `kind`.
 A `decision` is written before its answer, exactly one for each question: turn, connection, way in, target as asked and in its
 one spelling, addresses, program, verdict, entry and its source, reason, hash of the policy. A `close` has bytes, duration and
-what ended the connection. `cut` says where a turn's records were full; from there nothing passes. `end` sums a turn up. User
-names, passwords, values of queries and known secrets are taken out before anything is written. A refusal is
+what ended the connection. `cut` says where a turn's records were full; from there nothing passes. `end` sums a turn up. `torn`
+tells of the bytes before it, by number and SHA-256: a line that a broker died in. They stay, nothing was answered that they
+were about, and `crucible audit --verify` lists them and exits with a code of its own. User names, passwords, values of queries and known secrets are taken out before anything is written. A refusal is
 on the disk before it is answered, but for one that only says that too many connections are open; other lines are in the
 kernel's hands before what follows from them, so that the death of the broker loses none, and on the disk with the next
 refusal or the turn's end. `durable = false` in the launch document leaves refusals in the kernel's hands too, until the

@@ -22,6 +22,7 @@
 pub mod agent;
 pub mod cli;
 pub mod decide;
+pub mod egress;
 pub mod judge;
 pub mod log;
 pub mod manifest;

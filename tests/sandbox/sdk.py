@@ -8,6 +8,7 @@ import openshell
 import openshell._proto as protos
 from google.protobuf import descriptor_pb2
 from openshell import SandboxClient
+from openshell._proto import openshell_pb2, sandbox_pb2
 
 # Fields that are ours; their numbers are far from OpenShell's, and its clients do not read them.
 OURS = {("openshell.v1.ExecSandboxExit", 1001), ("openshell.v1.ExecSandboxExit", 1002)}
@@ -83,10 +84,62 @@ def lifecycle(client, name):
         assert error.code() == grpc.StatusCode.NOT_FOUND, error
 
 
-def main(unix, tcp, token, descriptors):
+# Bash that asks alone: a second program that held the connection would make it nobody's.
+ASK = """ask() { exec 3<>/dev/tcp/$1/$2 || return; printf "$3" >&3; while IFS= read -r line <&3 || [ -n "$line" ]; do
+printf "%s\\n" "$line"; done; exec 3>&-; }; """
+
+
+def asked(client, name, host, port, request):
+    script = f"{ASK} ask {host} {port} '{request}'"
+    result = client.exec(name, ["/usr/bin/bash", "-c", script], timeout_seconds=30, workspace="default")
+    return result.stdout + result.stderr
+
+
+def created(client, name, binary, port):
+    endpoint = sandbox_pb2.NetworkEndpoint(host="127.0.0.1", port=int(port), protocol="tcp")
+    rule = sandbox_pb2.NetworkPolicyRule(name="test", endpoints=[endpoint], binaries=[sandbox_pb2.NetworkBinary(path=binary)])
+    policy = sandbox_pb2.SandboxPolicy(version=1, network_policies={"test": rule})
+    client.create(name=name, workspace="default", spec=openshell_pb2.SandboxSpec(policy=policy))
+    client.wait_ready(name, workspace="default", timeout_seconds=30)
+
+
+def reach(client, port, other):
+    created(client, "reaches", "/usr/bin/bash", port)
+    created(client, "not-listed", "/usr/bin/git", port)
+    plain = "GET / HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n"
+    tunnel = "CONNECT {0} HTTP/1.1\\r\\nHost: {0}\\r\\n\\r\\n"
+    assert asked(client, "reaches", "127.0.0.1", port, plain).endswith("\nhello\n")
+    assert asked(client, "reaches", "127.0.0.1", 3128, tunnel.format(f"127.0.0.1:{port}") + plain).endswith("\nhello\n")
+    for sandbox, target, reason in [
+        ("reaches", f"127.0.0.1:{other}", "port-not-listed"),
+        ("reaches", "github.com:443", "host-not-listed"),
+        ("not-listed", f"127.0.0.1:{port}", "binary-not-listed"),
+    ]:
+        said = asked(client, sandbox, "127.0.0.1", 3128, tunnel.format(target))
+        assert said.startswith("HTTP/1.1 403 ") and f'"reason":"{reason}"' in said, said
+    assert "hello" not in asked(client, "not-listed", "127.0.0.1", port, plain)
+    assert "refused" in asked(client, "reaches", "127.0.0.1", other, plain)
+    client.create(name="shut", workspace="default")
+    client.wait_ready("shut", workspace="default", timeout_seconds=30)
+    assert "refused" in asked(client, "shut", "127.0.0.1", 3128, plain)
+    rule = sandbox_pb2.L7Rule(allow=sandbox_pb2.L7Allow(method="GET", path="/ok"))
+    endpoint = sandbox_pb2.NetworkEndpoint(host="a.example", port=443, protocol="rest", rules=[rule])
+    policy = sandbox_pb2.SandboxPolicy(version=1, network_policies={"r": sandbox_pb2.NetworkPolicyRule(endpoints=[endpoint])})
+    try:
+        client.create(name="ruled", workspace="default", spec=openshell_pb2.SandboxSpec(policy=policy))
+        raise AssertionError("rules that nothing enforces were taken")
+    except grpc.RpcError as error:
+        assert error.code() == grpc.StatusCode.FAILED_PRECONDITION and "rules" in error.details(), error
+    for name in ["reaches", "not-listed", "shut"]:
+        client.delete(name, workspace="default")
+        client.wait_deleted(name, workspace="default")
+
+
+def main(unix, tcp, token, descriptors, port, other):
     compare(descriptors)
     lifecycle(SandboxClient(f"unix:{unix}"), "over-unix")
     lifecycle(SandboxClient(tcp, bearer_token=token), "over-tcp")
+    reach(SandboxClient(tcp, bearer_token=token), port, other)
     for wrong in [None, "guess"]:
         client = SandboxClient(tcp, bearer_token=wrong)
         assert client.health().version

@@ -1,17 +1,16 @@
 //! OpenShell's own Python client against a gateway on its own, over a Unix socket and over TCP.
 
 use std::{
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Read, Write},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
-use driver::{Gateway, ServeConfig, gateway};
+use driver::{Gateway, ServeConfig};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use tokio_util::sync::CancellationToken;
 
 use crate::{Test, lab::Lab};
 
@@ -38,26 +37,6 @@ fn python() -> Option<PathBuf> {
     made.then_some(python)
 }
 
-fn serve(
-    lab: &Lab,
-    address: &str,
-    token: &str,
-    work: impl FnOnce(&Gateway) + Send + 'static,
-) -> Result<(), driver::GatewayError> {
-    let config = ServeConfig {
-        state_dir: lab.dir().join("served"),
-        socket: None,
-        tcp: Some((address.parse().unwrap(), token.to_owned())),
-    };
-    let stop = CancellationToken::new();
-    let stopper = stop.clone();
-    // The work blocks, and nothing else is on this runtime: the gateway has its own.
-    lab.block_on(gateway::serve(config, stop, move |gateway| {
-        work(gateway);
-        stopper.cancel();
-    }))
-}
-
 /// `crucible gateway serve`, ended when the value goes.
 struct Served {
     child: Child,
@@ -71,6 +50,9 @@ impl Served {
         let token = lab.dir().join("token");
         std::fs::write(&token, format!("{TOKEN}\n")).unwrap();
         let mut command = Command::new(BINARY);
+        for name in ["https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY"] {
+            command.env_remove(name);
+        }
         command
             .args(["gateway", "serve", "--tcp", "127.0.0.1:0", "--state-dir"])
             .arg(lab.dir().join("served"));
@@ -101,6 +83,22 @@ impl Drop for Served {
     }
 }
 
+/// A server of this host that says hello to every connection; answers its port.
+fn server() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            // A client that went away is the sandbox's affair.
+            let _ = stream.read(&mut [0; 1024]);
+            let _ =
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello");
+        }
+    });
+    port
+}
+
 fn sdk(lab: &Lab) {
     let Some(python) = python() else {
         // The ordinary user's run cannot write the build's directory; what the client sees is the same there.
@@ -113,16 +111,33 @@ fn sdk(lab: &Lab) {
     std::fs::write(&descriptors, driver::wire::DESCRIPTORS).unwrap();
     let served = Served::start(lab);
     let mut command = Command::new(python);
-    let output =
-        command.arg(SCRIPT).args([&served.socket, &served.tcp, TOKEN]).arg(&descriptors).output().unwrap();
-    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    command.arg(SCRIPT).args([&served.socket, &served.tcp, TOKEN]).arg(&descriptors);
+    let output = command.args([server(), server()].map(|port| port.to_string())).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert_eq!(text(&output.stdout), "fine\n", "{}", text(&output.stderr));
     served.end();
+    let audit = |args: &[&str]| {
+        let mut command = Command::new(BINARY);
+        command.arg("audit").args(args).arg("--state-dir").arg(lab.dir().join("served"));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    assert!(audit(&["--verify"]).contains("none missing, altered or out of order"));
+    let denied = audit(&["--denied", "--turn", "reaches"]);
+    assert_eq!(denied.lines().skip(1).count(), 2, "{denied}");
+    let canary = audit(&["--turn", "self-test"]);
+    assert!(canary.contains("canary.crucible.invalid"), "the gateway tried itself first: {canary}");
 }
 
 fn loopback(lab: &Lab) {
     for (address, token) in [("0.0.0.0:0", TOKEN), ("192.0.2.1:0", TOKEN), ("127.0.0.1:0", "")] {
-        let error = serve(lab, address, token, |_| panic!("it listens")).unwrap_err();
+        let config = ServeConfig {
+            state_dir: lab.dir().join("served"),
+            socket: None,
+            tcp: Some((address.parse().unwrap(), token.to_owned())),
+        };
+        let error = Gateway::start(config, None).unwrap_err();
         assert!(matches!(error, driver::GatewayError::Refused(_)), "{error}");
     }
 }

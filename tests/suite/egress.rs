@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
+use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -152,6 +153,27 @@ fn the_summary_seals_the_audit_file_and_audit_tells_what_was_changed() {
 }
 
 #[test]
+fn the_manifests_limits_act_inside_a_run_and_the_audit_names_each() {
+    let script = "exec 3<>/dev/tcp/127.0.0.1/3128; printf \"GET http://github.com/ HTTP/1.1\\r\\nX: %2000s\\r\\n\\r\\n\" x >&3; \
+                  head -1 <&3 > size.txt; exec 3>&-; \
+                  exec 3<>/dev/tcp/127.0.0.1/3128; printf \"GET http\" >&3; head -1 <&3 > late.txt; exec 3>&-; \
+                  for fd in 10 11 12 13 14 15 16 17 18 19; do eval \"exec $fd<>/dev/tcp/127.0.0.1/3128\"; done; \
+                  exec 3<>/dev/tcp/127.0.0.1/3128; head -1 <&3 > many.txt";
+    let limits =
+        "[agent.openshell.limits.egress]\nconnections = 8\nhead_size = \"1K\"\nhead_timeout = \"300ms\"";
+    let pack = pack(&bash(script), limits);
+    run(&pack, &["--iterations", "1"]).ended("finished", 0);
+    let records = decisions(&pack, "turn-1");
+    let mut reasons: Vec<&Value> = records.iter().map(|record| &record["reason"]).collect();
+    reasons.dedup();
+    assert_eq!(reasons, ["head-too-large", "head-late", "too-many-connections"], "{records:?}");
+    for (file, status) in [("size.txt", 431), ("late.txt", 408), ("many.txt", 503)] {
+        let said = pack.git(&["show", &format!("HEAD:{file}")]);
+        assert!(said.starts_with(&format!("HTTP/1.1 {status} ")), "{file}: {said}");
+    }
+}
+
+#[test]
 fn a_program_that_is_not_listed_reaches_nothing() {
     let port = server();
     let script = format!("ask 127.0.0.1 3128 \"CONNECT 127.0.0.1:{port} HTTP/1.1\\r\\n\\r\\n\" > out.txt");
@@ -202,6 +224,52 @@ fn a_broker_that_dies_fails_its_turn_and_the_next_turn_has_a_new_one() {
 }
 
 #[test]
+fn a_line_that_the_broker_died_in_is_told_of_and_is_no_tampering() {
+    let agent = bash(
+        "if grep -q \"Iteration 1 of\"; then echo be\"\"gun; while :; do \
+                      ask 127.0.0.1 3128 \"CONNECT github.com:443 HTTP/1.1\\r\\n\\r\\n\" > out.txt; done; fi",
+    );
+    let pack = pack(&agent, "");
+    let child = pack.command(&["--iterations", "2"]).spawn().unwrap();
+    while !pack.log_text().contains("begun") {
+        std::thread::yield_now();
+    }
+    let broker = broker_of(child.id());
+    kill(broker, Signal::SIGSTOP).unwrap();
+    let stat = || std::fs::read_to_string(format!("/proc/{broker}/stat")).unwrap();
+    while !stat().contains(") T ") {
+        std::thread::yield_now();
+    }
+    let size = std::fs::metadata(pack.path("state/egress.jsonl")).unwrap().len() + 100;
+    let limited =
+        Command::new("prlimit").args([format!("--pid={broker}"), format!("--fsize={size}")]).status();
+    assert!(limited.unwrap().success());
+    kill(broker, Signal::SIGCONT).unwrap();
+    let ran = Ran { output: child.wait_with_output().unwrap(), log: pack.log() };
+    ran.ended("finished", 0);
+    assert_eq!(ran.decisions(), ["baseline", "infra-dead", "keep"]);
+    let proof = run(&pack, &["audit", "--verify"]);
+    assert_eq!(proof.code(), 9, "{}", proof.stderr());
+    assert!(
+        proof.stdout().contains(": 100 bytes torn; a record after them tells of them; "),
+        "{}",
+        proof.stdout()
+    );
+    let text = pack.read("state/egress.jsonl");
+    pack.write("state/egress.jsonl", &format!("{text}{{\"v\":1,\"se"));
+    let proof = run(&pack, &["audit", "--verify"]);
+    assert_eq!(proof.code(), 9, "{}", proof.stderr());
+    assert!(proof.stdout().contains(": 10 bytes torn; the file ends with them; "), "{}", proof.stdout());
+    pack.write(
+        "state/egress.jsonl",
+        &text.replacen("\"kind\":\"torn\",\"bytes\":100", "\"kind\":\"torn\",\"bytes\":101", 1),
+    );
+    let proof = run(&pack, &["audit", "--verify"]);
+    assert_eq!(proof.code(), 1, "{}", proof.stdout());
+    assert!(proof.stderr().contains("it tells of torn bytes that are not before it"), "{}", proof.stderr());
+}
+
+#[test]
 fn three_deaths_of_the_broker_in_a_row_end_the_run() {
     let pack = pack("echo be''gun; sleep 1000", "");
     let ran = kill_brokers(&pack, &["--iterations", "9"], 3);
@@ -237,4 +305,23 @@ fn a_list_that_lets_the_canary_out_begins_nothing() {
     ran.ended("error", 8);
     assert!(ran.stderr().contains("canary.crucible.invalid"), "{}", ran.stderr());
     assert!(!pack.exists("workspace"), "nothing was set up");
+    let check = run(&pack, &["check"]);
+    assert_eq!(check.code(), 7, "{}", check.stderr());
+    assert!(
+        check.stdout().contains("error: failed to prove that a sandbox has no way out"),
+        "{}",
+        check.stdout()
+    );
+    assert_eq!(run(&pack, &["check", "--no-run"]).code(), 0, "without a run no sandbox is tried");
+}
+
+#[test]
+fn check_tries_the_canary_by_every_way_out() {
+    let pack = pack(RAISE, "endpoints = [\"a.example:443:full\"]\nbinaries = [\"/usr/bin/git\"]");
+    let check = run(&pack, &["check"]);
+    assert_eq!(check.code(), 0, "{}", check.stdout());
+    assert!(check.stdout().contains("egress: the canary was refused by every way out"), "{}", check.stdout());
+    let unsaid = run(&pack, &["check", "--no-run"]);
+    assert!(!unsaid.stdout().contains("canary"), "{}", unsaid.stdout());
+    assert!(!pack.exists("state"), "the pack's own state is left alone");
 }

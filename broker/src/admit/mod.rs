@@ -190,7 +190,7 @@ impl Sandbox {
         let found = match &target.host {
             Host::Ip(address) => vec![*address],
             Host::Name(name) => {
-                let limit = Limits::time(self.limits().resolve_ms);
+                let limit = Limits::time(self.limits().resolve_timeout);
                 let answer = timeout(limit, self.shared.outside.resolve(name)).await;
                 answer.ok().and_then(Result::ok).unwrap_or_default()
             }

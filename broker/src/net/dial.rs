@@ -38,7 +38,8 @@ pub(crate) async fn dial(
             Route::Parent(parent) => through(parent, permit.target(), outside).await,
         }
     };
-    let stream = timeout(Limits::time(limits.dial_ms), connecting).await.map_err(|_| Reason::DialLate)??;
+    let stream =
+        timeout(Limits::time(limits.dial_timeout), connecting).await.map_err(|_| Reason::DialLate)??;
     // A stream that keeps small writes back is only slower.
     let _ = stream.set_nodelay(true);
     Ok(stream)

@@ -44,7 +44,7 @@ fn raw(sandbox: &Sandbox, asker: &Asker, target: &Target) -> bool {
 
 /// What the first byte tells.
 async fn spoken(sandbox: &Sandbox, client: &mut Conn) -> Spoken {
-    let limit = Limits::time(sandbox.limits().hello_ms);
+    let limit = Limits::time(sandbox.limits().hello_timeout);
     let first = |buf: &[u8]| Ok::<_, Reason>(buf.first().copied());
     match client.until(limit, Reason::HelloLate, first).await {
         Ok(Some(byte)) if hello::is_tls(byte) => Spoken::Tls,

@@ -62,7 +62,7 @@ pub(crate) async fn exchange(
 ) -> Exchanged {
     let (client_read, client_write) = client.stream.split();
     let (server_read, server_write) = server.stream.split();
-    let idle = Limits::time(limits.idle_ms);
+    let idle = Limits::time(limits.idle_timeout);
     let mut up = Side { from: client_read, buf: &mut client.buf, to: server_write, idle, count: 0 };
     let mut down = Side { from: server_read, buf: &mut server.buf, to: client_write, idle, count: 0 };
     let mut answered = false;
@@ -114,12 +114,12 @@ impl Side<'_, '_> {
         answered: &mut bool,
     ) -> Result<bool, Reason> {
         loop {
-            let waiting = self.head(&out.method, Limits::size(limits.head_bytes));
-            let limit = Limits::time(limits.answer_ms);
+            let waiting = self.head(&out.method, Limits::size(limits.head_size));
+            let limit = Limits::time(limits.answer_timeout);
             let (length, status, framing, keeps) =
                 timeout(limit, waiting).await.map_err(|_| Reason::UpstreamLate)??;
             let head = {
-                let read = response::read(self.buf, &out.method, Limits::size(limits.head_bytes))?;
+                let read = response::read(self.buf, &out.method, Limits::size(limits.head_size))?;
                 let (response, _) = read.ok_or(Reason::UpstreamMalformed)?;
                 let mut head = Vec::with_capacity(length + 32);
                 response.write(out.keep && framing != Framing::Close, &mut head);

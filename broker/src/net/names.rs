@@ -40,7 +40,7 @@ pub(crate) async fn udp(sandbox: Arc<Sandbox>, socket: UdpSocket) {
 /// Answers questions over one TCP connection, each behind two bytes of length.
 pub(crate) async fn tcp(sandbox: &Sandbox, stream: TcpStream) {
     let mut conn = Conn::new(stream);
-    let limit = Limits::time(sandbox.limits().head_ms);
+    let limit = Limits::time(sandbox.limits().head_timeout);
     let read = |buf: &[u8]| {
         let Some((&[high, low], rest)) = buf.split_first_chunk::<2>() else { return Ok(None) };
         let length = usize::from(high) << 8 | usize::from(low);

@@ -99,17 +99,17 @@ pub(crate) async fn next(
     let limits = sandbox.limits();
     if client.buf.is_empty() {
         // Between requests a client may be still for as long as any connection.
-        let begun = tokio::time::timeout(Limits::time(limits.idle_ms), client.fill()).await;
+        let begun = tokio::time::timeout(Limits::time(limits.idle_timeout), client.fill()).await;
         if !matches!(begun, Ok(Ok(1..))) {
             return Ok(None);
         }
     }
-    let max = Limits::size(limits.head_bytes);
+    let max = Limits::size(limits.head_size);
     let read = |buf: &[u8]| {
         let found = head::read(buf, max)?;
         Ok::<_, BadHead>(found.map(|(head, length)| (request(&head, target), length)))
     };
-    let found = client.until(Limits::time(limits.head_ms), Reason::HeadLate, read).await?;
+    let found = client.until(Limits::time(limits.head_timeout), Reason::HeadLate, read).await?;
     let Some((request, length)) = found else { return Ok(None) };
     client.consume(length);
     Ok(Some(request))
@@ -205,7 +205,7 @@ pub(crate) async fn judge_hello(
     client: &mut Conn,
     target: &Target,
 ) -> Result<Judged, Reason> {
-    let limit = Limits::time(sandbox.limits().hello_ms);
+    let limit = Limits::time(sandbox.limits().hello_timeout);
     match client.until(limit, Reason::HelloLate, hello::read).await? {
         Some(hello) => hello.check(&target.host, sandbox.shared.tolerance).map(|()| Judged::Fits),
         None if client.buf.is_empty() => Ok(Judged::Nothing),

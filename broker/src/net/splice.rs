@@ -50,8 +50,8 @@ pub(crate) async fn splice(client: &TcpStream, server: &TcpStream, up: Vec<u8>, 
     let up = if up.is_empty() { Vec::new() } else { up };
     let mut flows = (Flow { left: up, ..Flow::default() }, Flow::default());
     let mut last = begun;
-    let idle = Limits::time(limits.idle_ms);
-    let aged = begun + Limits::time(limits.age_ms);
+    let idle = Limits::time(limits.idle_timeout);
+    let aged = begun + Limits::time(limits.age);
     let mut clock = std::pin::pin!(sleep_until((begun + idle).min(aged)));
     let moving = poll_fn(|cx| {
         let before = flows.0.count + flows.1.count;

@@ -23,6 +23,7 @@ use crate::lab::{Reply, inside, run, take};
 pub(crate) const TESTS: &[Test] = &[
     ("the_child_serves_and_ends_with_its_parent", serves_and_ends),
     ("when_the_child_dies_nothing_gets_out", dies_closed),
+    ("a_child_killed_at_any_byte_of_a_line_leaves_a_file_that_the_next_one_goes_on_with", killed_at_any_byte),
     ("without_descriptors_new_connections_are_refused_and_old_ones_kept", no_descriptors),
     ("rows_85_86_the_child_tells_programs_in_a_user_namespace_that_it_owns", tells_programs),
 ];
@@ -70,14 +71,21 @@ struct Running {
 }
 
 async fn running(binaries: Binaries) -> Running {
+    let audit = tempfile::NamedTempFile::new().unwrap();
+    going_on(binaries, audit).await
+}
+
+/// A child that goes on with what an audit file holds.
+async fn going_on(binaries: Binaries, audit: tempfile::NamedTempFile) -> Running {
     let service = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let entry = format!("127.0.0.1:{}:full:tcp", service.local_addr().unwrap().port());
     let endpoint = Endpoint::parse(&entry).unwrap();
     let egress = Egress::new(vec![Entry { endpoint, source: Source::Manifest, binaries, named: true }]);
     let (child, stream) = start();
-    let audit = tempfile::NamedTempFile::new().unwrap();
     let file = std::fs::OpenOptions::new().append(true).open(audit.path()).unwrap();
-    let client = Client::launch(stream, &Launch::default(), file.as_fd()).await.unwrap();
+    let head = broker::audit::resume(&file, &std::fs::read(audit.path()).unwrap()).unwrap();
+    let launch = Launch { head: Some(head), ..Launch::default() };
+    let client = Client::launch(stream, &launch, file.as_fd()).await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let proxy = listener.local_addr().unwrap();
     let attachment = Attachment {
@@ -182,7 +190,52 @@ fn dies_closed() {
         assert!(TcpStream::connect(running.proxy).await.is_err(), "the listener went with it");
         assert!(running.client.head().await.is_err());
         let text = std::fs::read(running.audit.path()).unwrap();
-        assert_eq!(policy::record::verify(&text, None).unwrap().seq, 1, "what was decided is on record");
+        assert_eq!(policy::record::verify(&text, None).unwrap().head.seq, 1, "what was decided is on record");
+    });
+}
+
+/// What the proxy says to a tunnel that is not listed; nothing where it died of the question.
+async fn denied(running: &Running) -> Option<u16> {
+    let mut stream = TcpStream::connect(running.proxy).await.unwrap();
+    stream.write_all(b"CONNECT denied.example:443 HTTP/1.1\r\n\r\n").await.unwrap();
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).await.ok()?;
+    std::str::from_utf8(&status[9..]).unwrap().parse().ok()
+}
+
+/// The kernel ends the child, by the size that its files may have, after exactly so many bytes of its second line.
+fn killed_at_any_byte() {
+    run(async {
+        for bytes in 0.. {
+            let mut first = running(Binaries::Any).await;
+            assert_eq!(denied(&first).await, Some(403));
+            let whole = std::fs::metadata(first.audit.path()).unwrap().len();
+            let pid = rustix::process::Pid::from_child(&first.child);
+            let most = Rlimit { current: Some(whole + bytes), maximum: Some(whole + bytes) };
+            rustix::process::prlimit(Some(pid), Resource::Fsize, most).unwrap();
+            let answered = denied(&first).await;
+            drop(first.client);
+            first.child.wait().unwrap();
+            let before = std::fs::read(first.audit.path()).unwrap();
+            if answered.is_some() {
+                assert!(bytes > 300 && before.ends_with(b"\n"), "a whole line was written first: {bytes}");
+                return;
+            }
+            assert_eq!(before.len(), usize::try_from(whole + bytes).unwrap());
+            let mut second = going_on(Binaries::Any, first.audit).await;
+            assert_eq!(denied(&second).await, Some(403), "{bytes}");
+            drop(second.client);
+            second.child.wait().unwrap();
+            let after = std::fs::read(second.audit.path()).unwrap();
+            assert!(after.starts_with(&before), "nothing is taken away");
+            let tears = policy::record::verify(&after, None).unwrap().tears;
+            let torn = tears.iter().map(|tear| (tear.line, tear.bytes, tear.told)).collect::<Vec<_>>();
+            let bytes = usize::try_from(bytes).unwrap();
+            // With all of it but its line feed the line is a record.
+            let cut = bytes > 0
+                && serde_json::from_slice::<serde_json::Value>(&before[before.len() - bytes..]).is_err();
+            assert_eq!(torn, if cut { vec![(2, bytes, true)] } else { Vec::new() });
+        }
     });
 }
 

@@ -17,7 +17,8 @@ fn each_limit() {
     run(async {
         let mut plan = Plan::new(&["a.example:443:full:tcp", "t.example:443:full", "h.example:80:full"]);
         let limits = &mut plan.launch.limits;
-        (limits.head_ms, limits.hello_ms, limits.idle_ms, limits.connections) = (150, 150, 300, 3);
+        (limits.head_timeout, limits.hello_timeout, limits.idle_timeout, limits.connections) =
+            (150, 150, 300, 3);
         let lab = Lab::with(plan).await;
         for name in ["a.example", "t.example", "h.example"] {
             lab.names.put(name, &["203.0.113.5"]);

@@ -11,6 +11,7 @@ mod link;
 mod mount;
 mod namespace;
 mod outlets;
+mod policies;
 mod program;
 mod protocol;
 mod sandbox;
@@ -31,7 +32,7 @@ mod weaken;
 use std::process::ExitCode;
 
 pub use error::GatewayError;
-pub use serve::{Gateway, GatewayConfig, ServeConfig, serve};
+pub use serve::{Gateway, GatewayConfig, ServeConfig};
 
 /// Takes over when this process was started as a sandbox's first one, or inside one to look at what it trusts; then the answer
 /// is its exit code.

@@ -93,7 +93,11 @@ impl Gateway {
         Self::start(ServeConfig { state_dir: config.state_dir, socket: None, tcp: None }, Some(network))
     }
 
-    fn start(config: ServeConfig, network: Option<Arc<dyn Network>>) -> Result<Self, GatewayError> {
+    /// A gateway on its own: where to listen is the caller's to say. Blocks as the others do.
+    ///
+    /// # Errors
+    /// As for [`Gateway::embedded`].
+    pub fn start(config: ServeConfig, network: Option<Arc<dyn Network>>) -> Result<Self, GatewayError> {
         let stop = CancellationToken::new();
         let (ready, started) = std::sync::mpsc::channel();
         let stopped = stop.clone();
@@ -135,6 +139,11 @@ impl Gateway {
         &self.layers
     }
 
+    /// Waits until it serves no more, by whatever that is; [`Gateway::stop`] then tells what it was.
+    pub async fn stopped(&self) {
+        self.stop.cancelled().await;
+    }
+
     /// Ends every sandbox and waits until nothing is left.
     ///
     /// # Errors
@@ -155,27 +164,6 @@ impl Drop for Gateway {
         // What could not be removed is swept by its mark at the next start.
         drop(self.join());
     }
-}
-
-/// Serves until `stop` is cancelled; `started` is told where, and which layers there are.
-///
-/// # Errors
-/// As for [`Gateway::embedded`].
-pub async fn serve(
-    config: ServeConfig,
-    stop: CancellationToken,
-    started: impl FnOnce(&Gateway) + Send,
-) -> Result<(), GatewayError> {
-    let gateway = tokio::task::spawn_blocking(move || Gateway::start(config, None)).await;
-    let gateway =
-        gateway.map_err(|error| GatewayError::io("start the gateway")(io::Error::other(error)))??;
-    started(&gateway);
-    tokio::select! {
-        () = stop.cancelled() => {}
-        () = gateway.stop.cancelled() => {}
-    }
-    let ended = tokio::task::spawn_blocking(move || gateway.stop()).await;
-    ended.map_err(|error| GatewayError::io("stop the gateway")(io::Error::other(error)))?
 }
 
 struct Started {

@@ -9,8 +9,9 @@ use tonic::{Request, Response, Status, Streaming, transport::server::UdsConnectI
 
 use super::{
     error::GatewayError,
+    policies,
     sandbox::{CommandSpec, Host, Sandbox, Wanted},
-    store::{Record, Store},
+    store::{Record, Store, fresh_id},
     stream::{self, Input},
     validate, watch,
 };
@@ -105,8 +106,24 @@ impl Service {
         sandbox.ok_or_else(|| Status::failed_precondition("sandbox is not ready"))
     }
 
+    /// What the sandbox is to be: what only a caller on this host may say, and what its network policies let it reach.
+    fn config(&self, request: &api::CreateSandboxRequest, local: bool) -> Result<DriverConfig, Status> {
+        let mut config = Self::local_config(request, local)?;
+        let policy = request.spec.as_ref().and_then(|spec| spec.policy.as_ref());
+        let Some(reach) = policy.map(policies::document).transpose()?.flatten() else { return Ok(config) };
+        if self.0.host.network.is_none() {
+            return Err(Status::failed_precondition(
+                "no broker runs here, so no network policy can be enforced",
+            ));
+        }
+        if config.egress.replace(reach).is_some() {
+            return Err(Status::invalid_argument("driver_config and the policy both say what is reached"));
+        }
+        Ok(config)
+    }
+
     /// Reads the configuration that only a caller on this host may give.
-    fn config(request: &api::CreateSandboxRequest, local: bool) -> Result<DriverConfig, Status> {
+    fn local_config(request: &api::CreateSandboxRequest, local: bool) -> Result<DriverConfig, Status> {
         let template = request.spec.as_ref().and_then(|spec| spec.template.as_ref());
         let Some(wire) = template.and_then(|template| template.driver_config.clone()) else {
             return Ok(DriverConfig::default());
@@ -212,7 +229,7 @@ impl OpenShell for Service {
             return Err(Status::unimplemented("this gateway has no workload templates"));
         }
         validate::spec(request.spec.get_or_insert_default())?;
-        let config = Self::config(&request, local)?;
+        let config = self.config(&request, local)?;
         let id = fresh_id();
         if request.name.is_empty() {
             request.name = format!("sandbox-{}", id.get(..8).unwrap_or("x"));
@@ -421,19 +438,4 @@ impl Service {
 
 fn cells(asked: u32, otherwise: u16) -> u16 {
     u16::try_from(asked).ok().filter(|cells| *cells > 0).unwrap_or(otherwise)
-}
-
-/// An identity in the form that clients expect.
-fn fresh_id() -> String {
-    use std::hash::{BuildHasher, RandomState};
-    let half = || RandomState::new().hash_one(std::time::Instant::now());
-    let (a, b) = (half(), half());
-    format!(
-        "{:08x}-{:04x}-4{:03x}-8{:03x}-{:012x}",
-        a >> 32,
-        a >> 16 & 0xFFFF,
-        a & 0xFFF,
-        b >> 52,
-        b & 0xFFFF_FFFF_FFFF
-    )
 }

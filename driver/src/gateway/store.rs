@@ -254,3 +254,18 @@ impl Store {
         self.records().values().cloned().collect()
     }
 }
+
+/// An identity in the form that clients expect.
+pub(crate) fn fresh_id() -> String {
+    use std::hash::{BuildHasher, RandomState};
+    let half = || RandomState::new().hash_one(std::time::Instant::now());
+    let (a, b) = (half(), half());
+    format!(
+        "{:08x}-{:04x}-4{:03x}-8{:03x}-{:012x}",
+        a >> 32,
+        a >> 16 & 0xFFFF,
+        a & 0xFFF,
+        b >> 52,
+        b & 0xFFFF_FFFF_FFFF
+    )
+}

@@ -57,9 +57,6 @@ pub(crate) fn spec(spec: &api::SandboxSpec) -> Result<(), Status> {
             "this gateway runs no main command: exec one when the sandbox is ready",
         ));
     }
-    if spec.policy.as_ref().is_some_and(|policy| !policy.network_policies.is_empty()) {
-        return Err(Status::failed_precondition("no broker runs here, so no network policy can be enforced"));
-    }
     Ok(())
 }
 
@@ -173,9 +170,5 @@ mod tests {
         };
         assert_eq!(refused(|s| s.providers.push("p".to_owned())), Code::FailedPrecondition);
         assert_eq!(refused(|s| s.command.push("sleep".to_owned())), Code::Unimplemented);
-        let network = |s: &mut api::SandboxSpec| {
-            s.policy.get_or_insert_default().network_policies.insert("a".to_owned(), Default::default());
-        };
-        assert_eq!(refused(network), Code::FailedPrecondition);
     }
 }

@@ -4,14 +4,14 @@
 use std::path::Path;
 
 use policy::reason::Reason;
-use policy::record::{Filter, Format, Head, Verdict, render, verify};
+use policy::record::{Filter, Format, Head, Tear, Verdict, render, verify};
 
 use super::args::AuditArgs;
 use super::error::{CliError, absolute};
 use super::exit::Exit;
 use super::run::print;
+use crate::egress::AUDIT_FILE;
 use crate::log::SessionEvent;
-use crate::run::statedir::AUDIT_FILE;
 use crate::sys::fs::read_bounded;
 
 /// The most that is read of a log or an audit file.
@@ -39,17 +39,27 @@ pub fn audit(args: &AuditArgs) -> Result<Exit, CliError> {
 
 fn prove(state: &Path, path: &Path, bytes: &[u8]) -> Result<Exit, CliError> {
     let expected = summed_up(state);
-    let head = verify(bytes, expected.as_ref())
+    let proof = verify(bytes, expected.as_ref())
         .map_err(|fault| CliError::Tampered { path: path.to_owned(), fault })?;
     let end = match expected {
-        Some(_) => "the file ends where the run's summary says",
+        Some(_) => "its last record is the one that the run's summary names",
         None => "no summary says where the file ends, so records may be missing at its end",
     };
+    let tears: String = proof.tears.iter().map(told).collect();
+    let head = proof.head;
     print(&format!(
-        "{} records, none missing, altered or out of order; {end}\nhead {}\n",
+        "{} records, none missing, altered or out of order; {end}\n{tears}head {}\n",
         head.seq, head.hash
     ))?;
-    Ok(Exit::Ok)
+    Ok(if proof.tears.is_empty() { Exit::Ok } else { Exit::Torn })
+}
+
+/// A line about bytes that are no record.
+fn told(tear: &Tear) -> String {
+    let Tear { line, bytes, told } = tear;
+    let after = if *told { "a record after them tells of them" } else { "the file ends with them" };
+    let why = "the broker died while it wrote them, so nothing was answered that they were about";
+    format!("line {line}: {bytes} bytes torn; {after}; {why}\n")
 }
 
 /// Where the run's summary says that the audit file ends.

@@ -18,7 +18,7 @@ use crate::judge::{Known, Measured};
 use crate::pack::{Certificates, Pack};
 use crate::plan::{Overrides, RepoPlan, RunPlan, SandboxPlan};
 use crate::report::plain;
-use crate::run::begin::{broker, gateway, measure, runner, spec};
+use crate::run::begin::{RunError, broker, gateway, measure, runner, self_test, spec};
 use crate::run::tail::{self, LogEnd};
 use crate::sys::env::Environment;
 use crate::sys::fs::{RelPath, Root, copy_tree, create_private_dir};
@@ -199,11 +199,10 @@ async fn unless_interrupted(work: impl Future<Output = Result<(), CliError>>) ->
 async fn measure_once(plan: &RunPlan, env: &Environment, findings: &mut Findings) -> Result<(), CliError> {
     let scratch = tempfile::Builder::new().prefix("crucible-check-").tempdir().map_err(scratch_failed)?;
     let plan = in_scratch(plan, scratch.path())?;
-    if plan.agent.sandbox.is_some() {
-        match broker(&plan, env).and_then(|broker| gateway(&plan.state_dir, &broker)) {
-            Ok(gateway) => findings.layers = gateway.layers().to_vec(),
-            Err(error) => findings.errors.push(format!("failed to {}", crate::sys::chain(&error))),
-        }
+    if let Some(sandbox) = &plan.agent.sandbox
+        && let Err(error) = try_sandbox(&plan, sandbox, env, findings).await
+    {
+        findings.errors.push(format!("failed to {}", crate::sys::chain(&error)));
     }
     let keeper = Arc::new(Keeper::start().await?);
     let runner = runner(&plan, env, &keeper);
@@ -228,6 +227,22 @@ async fn measure_once(plan: &RunPlan, env: &Environment, findings: &mut Findings
             left.diff.stat.trim_end()
         ));
     }
+    Ok(())
+}
+
+/// Makes a sandbox with the plan's list, and tries every way out of it with a name that no list has.
+async fn try_sandbox(
+    plan: &RunPlan,
+    sandbox: &SandboxPlan,
+    env: &Environment,
+    findings: &mut Findings,
+) -> Result<(), RunError> {
+    let broker = broker(plan, env)?;
+    let gateway = gateway(&plan.state_dir, &broker)?;
+    findings.layers = gateway.layers().to_vec();
+    let client = driver::Client::unix(gateway.socket()).await.map_err(RunError::Gateway)?;
+    self_test(&client, sandbox).await?;
+    findings.layers.push("egress: the canary was refused by every way out".to_owned());
     Ok(())
 }
 

@@ -103,9 +103,7 @@ impl CliError {
                 StateError::Unfinished { .. } | StateError::Lock(LockError::Held { .. }),
             ))
             | CliError::Gateway(driver::GatewayError::Busy(_)) => Exit::State,
-            CliError::Run(
-                RunError::Sandbox(_) | RunError::SelfTest(_) | RunError::Trust(_) | RunError::Egress(_),
-            )
+            CliError::Run(RunError::Sandbox(_) | RunError::SelfTest(_) | RunError::Egress(_))
             | CliError::Gateway(_) => Exit::Sandbox,
             CliError::Run(RunError::Setup(_)) | CliError::Scratch(_) => Exit::Setup,
             CliError::Token(_) | CliError::Url { .. } | CliError::Reason(_) | CliError::NoSandbox => {

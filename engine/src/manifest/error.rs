@@ -273,7 +273,7 @@ pub(super) fn expected(kind: Kind) -> &'static str {
         Kind::Texts => "an array of strings",
         Kind::Injects => "an array of injects",
         Kind::Table(Table { .. }) | Kind::Names => "a table",
-        Kind::Text | Kind::Path | Kind::Command | Kind::Duration | Kind::Size(_) => "a string",
-        Kind::OneOf(_) | Kind::Never => "a string",
+        Kind::Text | Kind::Path | Kind::Command | Kind::Duration | Kind::Within(_) => "a string",
+        Kind::Size(_) | Kind::OneOf(_) | Kind::Never => "a string",
     }
 }

@@ -4,7 +4,7 @@
 use policy::diag::did_you_mean;
 
 use super::number::Bounds;
-use super::{agent, env, inject, judge, openshell, repo, workspace, world};
+use super::{agent, env, inject, judge, openshell, repo, traffic, workspace, world};
 
 /// What a key's value must look like.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +17,8 @@ pub(super) enum Kind {
     Command,
     /// A length of time such as `"90s"`.
     Duration,
+    /// A length of time with bounds in milliseconds.
+    Within(Bounds),
     /// `true` or `false`.
     Flag,
     /// A whole number.
@@ -159,6 +161,7 @@ pub(super) const TABLES: &[&Table] = &[
     &env::TABLE,
     &openshell::TABLE,
     &openshell::LIMITS,
+    &traffic::TABLE,
     &judge::TABLE,
     &world::TABLE,
 ];

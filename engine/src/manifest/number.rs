@@ -4,7 +4,7 @@
 use toml::de::{DeInteger, DeValue};
 
 use super::section::found;
-use super::value::ValueError;
+use super::value::{ValueError, parse_duration};
 
 const THOUSAND: f64 = 1000.0;
 const SUFFIXES: [(char, u64); 3] = [('K', 1 << 10), ('M', 1 << 20), ('G', 1 << 30)];
@@ -91,6 +91,39 @@ pub(super) fn size(value: &DeValue<'_>, bounds: Bounds) -> Result<u64, ValueErro
     let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
     let too_large = || ValueError::TooLarge { most: size_text(bounds.most) };
     bounds.check(bytes.ok_or_else(too_large)?, size_text)
+}
+
+/// Reads a length of time such as `"90s"` as milliseconds.
+pub(super) fn millis(value: &DeValue<'_>, bounds: Bounds) -> Result<u64, ValueError> {
+    unitless(value)?;
+    let text = value.as_str().ok_or(ValueError::WrongType { expected: "a string", found: found(value) })?;
+    if text.trim().is_empty() {
+        return Err(ValueError::Empty);
+    }
+    let duration = parse_duration(text)?;
+    bounds.check(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX), time_text)
+}
+
+/// Refuses a number where a length of time is to stand.
+pub(super) fn unitless(value: &DeValue<'_>) -> Result<(), ValueError> {
+    if value.is_integer() || value.is_float() {
+        return Err(ValueError::DurationNumber { digits: whole_seconds(value) });
+    }
+    Ok(())
+}
+
+fn whole_seconds(value: &DeValue<'_>) -> Option<String> {
+    let integer = value.as_integer().filter(|integer| integer.radix() == 10)?;
+    let digits = integer.as_str();
+    let plain = digits.len() < 8 && digits.bytes().all(|byte| byte.is_ascii_digit()) && digits != "0";
+    plain.then(|| digits.to_owned())
+}
+
+/// Milliseconds as a manifest writes them, in the largest unit that divides them.
+pub(super) fn time_text(millis: u64) -> String {
+    let units = [("h", 3_600_000), ("m", 60_000), ("s", 1000)];
+    let fitting = units.iter().find(|(_, unit)| millis.is_multiple_of(*unit));
+    fitting.map_or_else(|| format!("{millis}ms"), |(suffix, unit)| format!("{}{suffix}", millis / unit))
 }
 
 /// Bytes as a manifest writes them, in the largest unit that divides them.

@@ -14,6 +14,7 @@ use super::error::{Mistake, Sink};
 use super::keys::{Key, Kind, Table};
 use super::number::Bounds;
 use super::section::Section;
+use super::traffic::{self, TrafficLimits};
 use super::value::{ManifestPath, shorten};
 
 /// What to write where no better advice is known.
@@ -35,6 +36,8 @@ pub struct Sandbox {
     pub ca_file: Option<At<ManifestPath>>,
     /// What one turn's sandbox may use.
     pub limits: SandboxLimits,
+    /// What bounds its traffic.
+    pub traffic: TrafficLimits,
 }
 
 /// An absolute path of this machine with nothing but names in it, outside of what a sandbox has of its own.
@@ -184,6 +187,7 @@ pub(super) static LIMITS: Table = Table {
             "all of them",
             "Processors, with at most three decimals.",
         ),
+        Key::optional("egress", Kind::Table(&traffic::TABLE), "all defaults", traffic::TABLE.doc),
     ],
     rules: &[],
     example: "[agent.openshell.limits]\nmemory = \"2G\"\ndisk = \"512M\"\nprocesses = 256\ncpus = 1.5\n",
@@ -223,7 +227,8 @@ pub(super) fn decode(section: &Section<'_>, sink: &mut Sink) -> Sandbox {
     }
     let read_only_paths = once("read_only_paths", paths, ToString::to_string, sink);
     let ca_file = section.value("ca_file", sink, ManifestPath::parse);
-    Sandbox { declared, read_only_paths, ca_file, limits: limits(section, sink) }
+    let (limits, traffic) = limits(section, sink);
+    Sandbox { declared, read_only_paths, ca_file, limits, traffic }
 }
 
 /// Reads `endpoints`; a mistake is shown at its part of the item.
@@ -264,19 +269,20 @@ fn binaries(section: &Section<'_>, sink: &mut Sink) -> Vec<BinaryPath> {
     read.into_iter().map(|at| at.value).collect()
 }
 
-fn limits(section: &Section<'_>, sink: &mut Sink) -> SandboxLimits {
+fn limits(section: &Section<'_>, sink: &mut Sink) -> (SandboxLimits, TrafficLimits) {
     let default = SandboxLimits::default();
-    let Some((entries, at)) = section.table("limits") else { return default };
+    let Some((entries, at)) = section.table("limits") else { return (default, TrafficLimits::default()) };
     let limits = Section::open(&LIMITS, Some(entries), &at, sink);
     let or = |key, default| limits.number(key).unwrap_or(default);
-    SandboxLimits {
+    let sandbox = SandboxLimits {
         memory: or("memory", default.memory),
         processes: or("processes", default.processes),
         cpu_millis: or("cpus", default.cpu_millis),
         open_files: or("open_files", default.open_files),
         disk: or("disk", default.disk),
         tmp: or("tmp", default.tmp),
-    }
+    };
+    (sandbox, traffic::decode(&limits, sink))
 }
 
 /// The items without those that were there before, each of which is reported.
@@ -389,7 +395,7 @@ mod tests {
             ("open_files", limits.open_files.to_string()),
             ("cpus", if limits.cpu_millis == 0 { "all of them".to_owned() } else { String::new() }),
         ];
-        assert_eq!(LIMITS.keys.len(), expected.len());
+        assert_eq!(LIMITS.keys.len(), expected.len() + 1, "and the table of the traffic");
         for (key, expected) in expected {
             let Presence::Optional(documented) = LIMITS.key(key).unwrap().presence else { panic!("{key}") };
             assert_eq!(documented, expected, "{key}");

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use super::keys::{Key, Kind, Presence, ROOT, Rule, TABLES, Table};
-use super::number::{decimal, size_text};
+use super::number::{decimal, size_text, time_text};
 
 const HEAD: &str = "# Manifest reference
 
@@ -84,6 +84,13 @@ fn type_name(kind: Kind) -> String {
         }
         Kind::Size(bounds) => {
             format!("size from `\"{}\"` to `\"{}\"`", size_text(bounds.least), size_text(bounds.most))
+        }
+        Kind::Within(bounds) => {
+            format!(
+                "length of time from `\"{}\"` to `\"{}\"`",
+                time_text(bounds.least),
+                time_text(bounds.most)
+            )
         }
         Kind::Texts => "list of texts".to_owned(),
         Kind::OneOf(words) => {

@@ -67,7 +67,7 @@ fn described(key: &Key) -> String {
 
 fn kind(kind: Kind) -> Value {
     match kind {
-        Kind::Text | Kind::Path | Kind::Command | Kind::Duration => {
+        Kind::Text | Kind::Path | Kind::Command | Kind::Duration | Kind::Within(_) => {
             json!({ "type": "string", "minLength": 1 })
         }
         Kind::Flag => json!({ "type": "boolean" }),

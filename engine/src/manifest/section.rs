@@ -156,6 +156,7 @@ fn number_of(kind: Kind, value: &DeValue<'_>) -> Option<Result<u64, ValueError>>
         Kind::Whole(bounds) => Some(number::whole(value, bounds)),
         Kind::Thousandths(bounds) => Some(number::thousandths(value, bounds)),
         Kind::Size(bounds) => Some(number::size(value, bounds)),
+        Kind::Within(bounds) => Some(number::millis(value, bounds)),
         _ => None,
     }
 }
@@ -175,8 +176,9 @@ fn fits(kind: Kind, value: &DeValue<'_>) -> Result<(), ValueError> {
         Kind::Flag => value.is_bool(),
         Kind::Injects | Kind::Texts => value.is_array(),
         Kind::Table(_) | Kind::Names => value.is_table(),
-        Kind::Duration if value.is_integer() || value.is_float() => {
-            return Err(ValueError::DurationNumber { digits: whole_seconds(value) });
+        Kind::Duration => {
+            number::unitless(value)?;
+            value.is_str()
         }
         _ => value.is_str(),
     };
@@ -184,13 +186,6 @@ fn fits(kind: Kind, value: &DeValue<'_>) -> Result<(), ValueError> {
         return Err(ValueError::WrongType { expected: expected(kind), found: found(value) });
     }
     value.as_str().map_or(Ok(()), value::check_text)
-}
-
-fn whole_seconds(value: &DeValue<'_>) -> Option<String> {
-    let integer = value.as_integer().filter(|integer| integer.radix() == 10)?;
-    let digits = integer.as_str();
-    let plain = digits.len() < 8 && digits.bytes().all(|byte| byte.is_ascii_digit()) && digits != "0";
-    plain.then(|| digits.to_owned())
 }
 
 /// How a message names the type of a value.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use policy::egress::{Declared, Egress};
 
-use crate::manifest::{Sandbox, SandboxLimits};
+use crate::manifest::{Sandbox, SandboxLimits, TrafficLimits};
 use crate::pack::Certificates;
 
 /// What a turn's sandbox reaches, shows of the host and may use.
@@ -21,6 +21,8 @@ pub struct SandboxPlan {
     pub certificates: Option<Certificates>,
     /// What it may use.
     pub limits: SandboxLimits,
+    /// What bounds its traffic.
+    pub traffic: TrafficLimits,
 }
 
 impl SandboxPlan {
@@ -32,6 +34,7 @@ impl SandboxPlan {
             read_only_paths: paths.map(|path| path.value.as_path().to_owned()).collect(),
             certificates,
             limits: sandbox.limits,
+            traffic: sandbox.traffic,
         }
     }
 

@@ -5,7 +5,7 @@ use tempfile::TempDir;
 use policy::egress::{Declared, Egress};
 
 use super::*;
-use crate::manifest::SandboxLimits;
+use crate::manifest::{SandboxLimits, TrafficLimits};
 
 const PACK: &str = "[repo]\npath = \"up\"\nref = \"main\"\n[agent]\nbackend = \"command\"\nagent_cmd = \"a\"\n\
                     [judge]\nmeasure_cmd = \"m\"\ndirection = \"lower\"\n";
@@ -153,14 +153,22 @@ fn a_sandbox_is_planned_with_what_the_manifest_says_and_shows_nothing_private() 
         format!("{text}[agent.openshell]\ninherit_defaults = false\n{keys}")
     };
     assert_eq!(resolve(PACK, |_, _| {}).unwrap().agent.sandbox, None);
-    let plan = resolve(&sandboxed("read_only_paths = [\"/usr/lib//\"]\nlimits = { cpus = 2 }"), |_, _| {});
+    let plan = resolve(
+        &sandboxed(
+            "read_only_paths = [\"/usr/lib//\"]\nlimits = { cpus = 2, egress = { connections = 8, idle_timeout = \"1.5s\", head_size = \"2K\" } }",
+        ),
+        |_, _| {},
+    );
     let limits = SandboxLimits { cpu_millis: 2000, ..SandboxLimits::default() };
+    let traffic =
+        TrafficLimits { connections: 8, idle_timeout: 1500, head_size: 2048, ..TrafficLimits::default() };
     let expected = SandboxPlan {
         read_only_paths: vec!["/usr/lib".into()],
         declared: Declared::default(),
         egress: Egress::resolve(&Declared::default(), &[]),
         certificates: None,
         limits,
+        traffic,
     };
     assert_eq!(plan.unwrap().agent.sandbox, Some(expected));
 

@@ -5,25 +5,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use broker::launch::{Launch, Parent, ParentError, Secrets};
-use driver::network::PROGRAM;
-use driver::trial::{self, Trial};
-use driver::trust;
-use driver::turn::Exit;
+use broker::launch::{Launch, ParentError};
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::egress::{Broker, EgressError, SELF_TEST};
 use super::graph::Graph;
 use super::hands::{Apply, Hands, Tools, Turn};
 use super::shell::{Ended, Shell, until};
 use super::state::{State, Terms};
-use super::statedir::{AUDIT_FILE, StateDir, StateError, run_name};
+use super::statedir::{StateDir, StateError, run_name};
 use crate::agent::{CommandTurn, SandboxTurn, Template};
 use crate::decide::Rule;
+use crate::egress::{AUDIT_FILE, Broker, EgressError, TrialError, launch, try_canary};
 use crate::judge::Measure;
 use crate::log::{Durability, LogError, Outcome, Phase, SessionEvent};
 use crate::plan::{RepoPlan, RunPlan, SandboxPlan};
@@ -37,9 +31,6 @@ use crate::sys::signal::Interrupts;
 use crate::world::{
     CommandWorld, DomainCommands, GitWorld, Inject, PackRunner, Place, Setup, Source, Spec, World, WorldError,
 };
-
-/// How long the self-test may take.
-const TRIAL: Duration = Duration::from_secs(60);
 
 /// Why a run did not come to an outcome, or never began.
 #[derive(Debug, thiserror::Error)]
@@ -60,11 +51,8 @@ pub enum RunError {
     #[error("reach the gateway")]
     Gateway(#[source] driver::TurnError),
     /// The canary got out, or a way out is not whole.
-    #[error("prove that a sandbox has no way out but the broker, and trusts what it should:\n{0}")]
-    SelfTest(String),
-    /// The host's certificates.
-    #[error("read the certificates that this system trusts")]
-    Trust(#[source] std::io::Error),
+    #[error(transparent)]
+    SelfTest(#[from] TrialError),
     /// The host's own proxy.
     #[error(transparent)]
     Proxy(ParentError),
@@ -351,46 +339,23 @@ pub fn gateway(state_dir: &Path, broker: &Arc<Broker>) -> Result<driver::Gateway
 /// # Errors
 /// When the host's proxy cannot be used.
 pub fn broker(plan: &RunPlan, env: &Environment) -> Result<Arc<Broker>, RunError> {
-    let launch = launch(plan, env).map_err(RunError::Proxy)?;
+    let limits = plan.agent.sandbox.as_ref().map(|sandbox| sandbox.traffic).unwrap_or_default();
+    let secrets = plan.agent.env.values().map(|value| value.reveal().to_owned()).collect();
+    let launch = launch(env, limits, secrets).map_err(RunError::Proxy)?;
+    let ca = plan.agent.sandbox.as_ref().and_then(SandboxPlan::ca);
+    let launch = Launch { ca, ..launch };
     let audit = plan.state_dir.join(AUDIT_FILE);
     Ok(Arc::new(Broker::start(launch, audit).map_err(RunError::Egress)?))
 }
 
-/// What the broker's child is told: the host's own way out, and what no record may show.
-fn launch(plan: &RunPlan, env: &Environment) -> Result<Launch, ParentError> {
-    let text = |names: [&str; 2]| {
-        let values = names.into_iter().filter_map(|name| env.value(name)).filter_map(|value| value.to_str());
-        values.map(str::to_owned).find(|value| !value.is_empty())
-    };
-    let parent = text(["https_proxy", "HTTPS_PROXY"]);
-    let parent = parent.map(|url| Parent::from_url(&url, |bytes| STANDARD.encode(bytes))).transpose()?;
-    let secrets = plan.agent.env.values().map(|value| value.reveal().to_owned()).collect();
-    let no_proxy = text(["no_proxy", "NO_PROXY"]).unwrap_or_default();
-    let ca = plan.agent.sandbox.as_ref().and_then(SandboxPlan::ca);
-    Ok(Launch { parent, no_proxy, ca, secrets: Secrets(secrets), ..Launch::default() })
-}
-
-/// Tries every way out of a sandbox with a name that no policy lists, and looks at what its programs are told to trust:
-/// nothing is begun unless each way refuses, and each variable leads to the right bundle.
+/// Tries every way out of a plan's sandbox, and looks at what its programs are told to trust: nothing is begun unless each
+/// way refuses a name that no list has, and each variable leads to the right bundle.
 ///
 /// # Errors
 /// What passed or was not there, a line for each way and each variable.
 pub async fn self_test(client: &driver::Client, sandbox: &SandboxPlan) -> Result<(), RunError> {
-    let look = trust::look(sandbox.ca().as_deref()).map_err(RunError::Trust)?;
-    let probe = [PROGRAM, "broker", "probe"].map(str::to_owned).to_vec();
-    let trial = Trial {
-        name: SELF_TEST.to_owned(),
-        egress: sandbox.egress.document(),
-        limits: sandbox.limits,
-        certificates: sandbox.ca(),
-        commands: std::iter::once(probe).chain(look).collect(),
-        timeout: Some(TRIAL),
-    };
-    match trial::run(client, trial).await {
-        Ok((Exit::Code(0), _)) => Ok(()),
-        Ok((_, said)) => Err(RunError::SelfTest(said.trim_end().to_owned())),
-        Err(error) => Err(RunError::SelfTest(chain(&error))),
-    }
+    let ca = sandbox.ca();
+    Ok(try_canary(client, sandbox.egress.document(), sandbox.limits, ca).await?)
 }
 
 /// How the agent of a plan is run: in a sandbox where there is a gateway for it, else on this host.

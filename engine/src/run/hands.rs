@@ -9,13 +9,13 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 
 use super::effect::Job;
-use super::egress::DEATHS_MAX;
 use super::event::{Candidate, EventKind, TaskEnd, TaskReport};
 use super::graph::TaskId;
 use crate::agent::status::status;
 use crate::agent::{
     Brief, CommandTurn, Markers, SandboxTurn, Template, TurnError, Turned, Values, with_last_line,
 };
+use crate::egress::DEATHS_MAX;
 use crate::judge::{Fault, Known, Measure, Reading};
 use crate::log::{AgentEvent, SessionEvent};
 use crate::sys::chain;

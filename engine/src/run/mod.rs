@@ -3,7 +3,6 @@
 
 pub mod begin;
 pub mod effect;
-pub mod egress;
 pub mod event;
 pub mod graph;
 pub mod hands;

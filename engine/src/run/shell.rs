@@ -10,11 +10,11 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
 use super::effect::{Effect, Job};
-use super::egress::{Broker, Standing};
 use super::event::{Event, EventKind, Interrupt};
 use super::hands::Hands;
 use super::state::State;
 use super::step::step;
+use crate::egress::{Broker, Standing};
 use crate::log::{Durability, LogError, Outcome, SessionEvent, SessionLog};
 use crate::report::Progress;
 use crate::sys::chain;

@@ -8,14 +8,12 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::tail::{self, LogEnd};
+use crate::egress::AUDIT_FILE;
 use crate::log::{LogError, SessionLog};
 use crate::sys::clock::Clock;
 use crate::sys::fs::{FsError, PrivateFile, create_private_dir, private_file};
 use crate::sys::lock::{DirLock, LOCK_FILE, LockError};
 use crate::world::CLAIM_FILE;
-
-/// The record of what sandboxes asked for, in a state directory.
-pub const AUDIT_FILE: &str = "egress.jsonl";
 
 /// What belongs to one run and is put away with it. The lock and the workspace's ownership stay.
 const OF_ONE_RUN: [&str; 9] = [

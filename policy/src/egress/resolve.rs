@@ -49,6 +49,8 @@ pub enum Source {
     Manifest,
     /// The engine's plumbing, by what it is for.
     Engine(String),
+    /// A network policy that came with the sandbox over a gateway's API, by its name.
+    Policy(String),
 }
 
 /// One line of the resolved list.
@@ -309,12 +311,13 @@ impl Row {
 }
 
 impl Source {
-    /// `builtin`, `manifest` or `engine`: what the disclosure says (N5).
+    /// `builtin`, `manifest` or `engine`, as the disclosure of a pack says (N5); `policy` for a list that no pack has.
     pub fn label(&self) -> &'static str {
         match self {
             Self::Builtin(_) => "builtin",
             Self::Manifest => "manifest",
             Self::Engine(_) => "engine",
+            Self::Policy(_) => "policy",
         }
     }
 
@@ -323,6 +326,7 @@ impl Source {
             None if text == "manifest" => Some(Self::Manifest),
             Some(("builtin", group)) => Some(Self::Builtin(group.to_owned())),
             Some(("engine", what)) => Some(Self::Engine(what.to_owned())),
+            Some(("policy", name)) => Some(Self::Policy(name.to_owned())),
             _ => None,
         }
     }
@@ -331,7 +335,9 @@ impl Source {
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Builtin(detail) | Self::Engine(detail) => write!(f, "{}:{detail}", self.label()),
+            Self::Builtin(detail) | Self::Engine(detail) | Self::Policy(detail) => {
+                write!(f, "{}:{detail}", self.label())
+            }
             Self::Manifest => f.write_str(self.label()),
         }
     }

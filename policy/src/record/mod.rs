@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-pub use chain::{Chain, Fault, FaultKind, Head, Line, verify};
+pub use chain::{Chain, Fault, FaultKind, Head, Line, Proof, Resumed, Tear, resume, verify};
 pub use redact::{Redactor, clean};
 pub use table::{Filter, Format, render};
 
@@ -39,6 +39,8 @@ pub enum Record {
     Cut(Cut),
     /// The turn's end, with what was counted.
     End(End),
+    /// The bytes before it are what a writer left that died while it wrote a line.
+    Torn(Torn),
 }
 
 /// What was asked and answered.
@@ -120,6 +122,15 @@ pub struct Cut {
     pub turn: String,
     /// How many records it may have.
     pub limit: u64,
+}
+
+/// Bytes that are no record and stand before this one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Torn {
+    /// How many, without the line feed before this record.
+    pub bytes: u64,
+    /// Their SHA-256, in hex.
+    pub sha256: String,
 }
 
 /// What a turn came to.

@@ -37,8 +37,8 @@ fn rejoin(lines: &[&[u8]]) -> Vec<u8> {
 #[test]
 fn a_whole_file_proves_its_head() {
     let (text, head) = file(&["a.example", "b.example", "c.example"]);
-    assert_eq!(verify(&text, Some(&head)), Ok(head));
-    assert_eq!(verify(b"", None).unwrap().seq, 0);
+    assert_eq!(verify(&text, Some(&head)), Ok(Proof { head: head.clone(), tears: Vec::new() }));
+    assert_eq!(verify(b"", None).unwrap().head.seq, 0);
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_missing_altered_or_reordered_record_is_found() {
         (rejoin(&[lines[0], lines[1], last.as_bytes()]), 3, FaultKind::Head),
         (rejoin(&[lines[0], lines[0], lines[1]]), 2, FaultKind::Reordered),
         (rejoin(&[lines[0], b"", lines[1]]), 2, FaultKind::Unreadable),
-        (text[..text.len() - 9].to_vec(), 3, FaultKind::Unreadable),
+        (text[..text.len() - 9].to_vec(), 3, FaultKind::Head),
     ];
     for (text, line, kind) in cases {
         assert_eq!(
@@ -72,7 +72,84 @@ fn a_chain_goes_on_where_it_ended() {
     let (mut text, head) = file(&["a.example"]);
     let mut chain = Chain::after(head);
     text.extend(chain.seal("2026-01-02T03:04:06Z", &denial("b.example")).unwrap());
-    assert_eq!(verify(&text, Some(chain.head())).unwrap().seq, 2);
+    assert_eq!(verify(&text, Some(chain.head())).unwrap().head.seq, 2);
+}
+
+/// The file cut at `len` bytes and gone on with.
+fn torn_at(text: &[u8], len: usize) -> Vec<u8> {
+    let mut text = text[..len].to_vec();
+    let resumed = resume(&text, "2026-01-02T03:04:06Z").unwrap();
+    text.extend(resumed.append);
+    let mut chain = Chain::after(resumed.head);
+    text.extend(chain.seal("2026-01-02T03:04:07Z", &denial("after.example")).unwrap());
+    text
+}
+
+#[test]
+fn a_file_torn_at_any_byte_goes_on_and_says_where() {
+    let (text, _) = file(&["a.example", "bü.example"]);
+    let whole = text.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    for len in whole..=text.len() {
+        let cut = &text[..len];
+        let before = verify(cut, None).unwrap();
+        let bytes = len - whole;
+        let torn = bytes > 0 && len < text.len() - 1;
+        let tear = Tear { line: 2, bytes, told: false };
+        assert_eq!(before.tears, if torn { vec![tear] } else { Vec::new() }, "{len}");
+        let after = torn_at(&text, len);
+        assert!(after.starts_with(cut), "nothing is taken away");
+        let proof = verify(&after, None).unwrap();
+        assert_eq!(proof.tears, if torn { vec![Tear { told: true, ..tear }] } else { Vec::new() }, "{len}");
+        assert_eq!(proof.head.seq, before.head.seq + 1 + u64::from(torn), "{len}");
+        assert!(!String::from_utf8_lossy(&after).contains("}{"), "no lines are fused");
+    }
+}
+
+#[test]
+fn a_mend_that_is_torn_itself_is_mended() {
+    let (text, _) = file(&["a.example", "b.example"]);
+    let once = torn_at(&text, text.len() - 40);
+    for len in text.len() - 40..once.len() {
+        let twice = torn_at(&once, len);
+        let proof = verify(&twice, None).unwrap();
+        assert!(!proof.tears.is_empty() && proof.tears.iter().all(|tear| tear.told), "{len}");
+        assert!(twice.starts_with(&once[..len]));
+    }
+}
+
+#[test]
+fn zeros_that_a_lost_disk_write_left_are_gone_on_after() {
+    let (mut text, _) = file(&["a.example"]);
+    text.extend([0; 50]);
+    let all = torn_at(&text, text.len());
+    assert_eq!(verify(&all, None).unwrap().tears, [Tear { line: 2, bytes: 50, told: true }]);
+}
+
+#[test]
+fn what_no_crash_can_have_left_is_a_fault() {
+    let (text, head) = file(&["a.example", "b.example"]);
+    let torn = torn_at(&text, text.len() - 40);
+    let said = String::from_utf8(torn.clone()).unwrap();
+    let lines: Vec<&str> = said.lines().collect();
+    let join = |lines: &[&str]| lines.iter().map(|line| format!("{line}\n")).collect::<String>().into_bytes();
+    let cases = [
+        (join(&[lines[0], &lines[1].replace("b.ex", "x.ex"), lines[2], lines[3]]), 3, FaultKind::NotTorn),
+        (join(&[lines[0], lines[2], lines[3]]), 2, FaultKind::NotTorn),
+        (join(&[lines[0], lines[1], lines[3]]), 3, FaultKind::Missing(1)),
+        (join(&[lines[0], "no record"]), 2, FaultKind::Unreadable),
+        (join(&[lines[0], "{\"v\":1}"]), 2, FaultKind::Unreadable),
+    ];
+    for (text, line, kind) in cases {
+        let fault = Fault { line, kind };
+        assert_eq!(resume(&text, "2026-01-02T03:04:06Z"), Err(fault.clone()));
+        assert_eq!(verify(&text, None), Err(fault), "{}", String::from_utf8_lossy(&text));
+    }
+    let cut = verify(&text[..text.len() - 40], Some(&head));
+    assert_eq!(
+        cut,
+        Err(Fault { line: 2, kind: FaultKind::Head }),
+        "a summary tells that a record is missing"
+    );
 }
 
 proptest! {

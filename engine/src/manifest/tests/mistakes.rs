@@ -1,5 +1,7 @@
 //! What is said about each mistake, alone and beside others.
 
+use broker::limits::{Limit, Unit};
+
 use super::*;
 
 #[test]
@@ -441,6 +443,46 @@ fn limits_have_their_own_mistakes() {
     "#);
     insta::assert_snapshot!(brief(&sandboxed("limits = 3")), @r#"
     16:10 [agent.openshell].limits is an integer: it must be a table
+    "#);
+}
+
+/// A value of a limit of the traffic, by what it counts.
+fn traffic(unit: Unit, number: u64) -> String {
+    match unit {
+        Unit::Time => format!("\"{number}ms\""),
+        Unit::Size => format!("\"{}K\"", number / 1024),
+        Unit::Count => number.to_string(),
+    }
+}
+
+#[test]
+fn every_limit_of_the_traffic_is_read_within_its_bounds_and_refused_by_place_outside() {
+    let text =
+        |name: &str, value: &str| sandboxed(&format!("[agent.openshell.limits.egress]\n{name} = {value}"));
+    for limit in TrafficLimits::KEYS {
+        let Limit { name, unit, least, most, .. } = *limit;
+        for number in [least, most] {
+            let manifest = Manifest::parse("c.toml", &text(name, &traffic(unit, number))).unwrap();
+            let expected = TrafficLimits::of(|key| (key == name).then_some(number));
+            assert_eq!(manifest.agent.sandbox.unwrap().traffic, expected, "{name}");
+        }
+        let column = name.len() + 4;
+        let step = if unit == Unit::Size { 1024 } else { 1 };
+        for (number, why) in [(least - step, "less than"), (most + step, "more than")] {
+            let said = brief(&text(name, &traffic(unit, number)));
+            let place = format!("17:{column} [agent.openshell.limits.egress].{name} is ");
+            let zero = number == 0 && said.contains("zero");
+            let long = number > most && said.contains("longer than 30 days");
+            assert!(said.starts_with(&place) && (said.contains(why) || zero || long), "{said}");
+        }
+    }
+    let said = brief(&text("idle_timeot", "5\nage = 90\nbytes = 5\nrecords = \"many\"\nhead_size = true"));
+    insta::assert_snapshot!(said, @r#"
+    17:1 unknown key `idle_timeot` in [agent.openshell.limits.egress] // did you mean `idle_timeout`?
+    18:7 [agent.openshell.limits.egress].age is a number: a length of time has units // write a unit: "90s"
+    19:9 [agent.openshell.limits.egress].bytes is a number: a size has a unit // write a whole number and K, M or G, such as "512M" or "8G"
+    20:11 [agent.openshell.limits.egress].records is a string: it must be an integer // write it without quotes
+    21:13 [agent.openshell.limits.egress].head_size is a boolean: it must be a string // put it in quotes
     "#);
 }
 

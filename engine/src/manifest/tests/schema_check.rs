@@ -100,6 +100,7 @@ fn the_schema_takes_what_the_decoder_takes() {
         sandboxed(
             "endpoints = []\nread_only_paths = [\"/opt\"]\n[agent.openshell.limits]\ncpus = 0.01\nmemory = \"1G\"",
         ),
+        sandboxed("[agent.openshell.limits.egress]\nconnections = 8\nage = \"1h\"\nbytes = \"1K\""),
         sandboxed("[agent.openshell.limits]\ncpus = 1024\nprocesses = 4194304\nopen_files = 64"),
         with_judge("direction = \"lower\"\ntiebreak_direction = \"higher\"\ntimeout = \"1m\""),
     ];
@@ -136,6 +137,9 @@ fn the_schema_refuses_what_has_the_wrong_shape() {
         sandboxed("[agent.openshell.limits]\ncpus = 0.001"),
         sandboxed("[agent.openshell.limits]\ncpus = nan"),
         sandboxed("[agent.openshell.limits]\nprocesses = 64.5"),
+        sandboxed("[agent.openshell.limits.egress]\nconnections = 7"),
+        sandboxed("[agent.openshell.limits.egress]\nidle_timeout = 5"),
+        sandboxed("[agent.openshell.limits.egress]\nwidth = 5"),
         sandboxed("[agent.openshell.limits]\nprocesses = 0"),
         sandboxed("[agent.openshell.limits]\nopen_files = \"64\""),
         sandboxed("[agent.openshell.limits]\nmemory = 8"),

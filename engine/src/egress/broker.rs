@@ -8,12 +8,14 @@ use std::sync::Mutex;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use broker::audit::ResumeError;
 use broker::client::{Attachment, Client, ClientError};
 use broker::launch::Launch;
 use driver::network::{Answer, Network, Outlets};
 use policy::record::{Fault, Head, verify};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::SELF_TEST;
 use crate::sys::chain;
 use crate::sys::fs::{FsError, PrivateFile, private_file};
 use crate::sys::helper::Helper;
@@ -43,15 +45,15 @@ pub enum EgressError {
     #[error("keep the audit file")]
     Audit(#[from] FsError),
     /// What the audit file holds is not what was written.
-    #[error("go on with the audit file: {0}")]
+    #[error("trust the audit file: {0}")]
     Chain(#[from] Fault),
+    /// The same, when a child was to go on with it.
+    #[error(transparent)]
+    Resume(#[from] ResumeError),
     /// Its thread is gone.
     #[error("reach the broker's keeper")]
     Keeper,
 }
-
-/// The turn of the self-test, which is the engine's own.
-pub const SELF_TEST: &str = "self-test";
 
 /// What was asked for so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +73,7 @@ enum Ask {
     Standing(oneshot::Sender<Result<Standing, EgressError>>),
 }
 
-/// The broker of a run: one child at a time, started when a sandbox needs it, and gone with this value.
+/// The broker of a run or of a gateway: one child at a time, started when a sandbox needs it, and gone with this value.
 ///
 /// It has a thread and a runtime of its own, because a child dies with the thread that started it, and because sandboxes
 /// end while the engine's runtime waits for that.
@@ -225,6 +227,10 @@ impl Keeper {
             return Err(ClientError::Gone.into());
         }
         let detached = running.client.detach(id).await;
+        if matches!(detached, Err(ClientError::Refused(_))) {
+            // It could not close the turn's record, and no later record either: the next child goes on after its end.
+            self.bury();
+        }
         let (end, _) = self.unless_gone(detached)?;
         if end.turn != SELF_TEST {
             self.allowed = self.allowed.saturating_add(end.allowed);
@@ -248,7 +254,7 @@ impl Keeper {
                 let head = running.client.head().await;
                 self.unless_gone(head)?
             }
-            None => verify(&self.written()?, None)?,
+            None => verify(&self.written()?, None)?.head,
         };
         Ok(Standing { head, allowed: self.allowed, denied: self.denied })
     }
@@ -262,8 +268,8 @@ impl Keeper {
 
     async fn launch(&self) -> Result<Running, EgressError> {
         let file = private_file(&self.audit, PrivateFile::Append)?;
-        let head = Some(verify(&self.written()?, None)?).filter(|head| head.seq > 0);
-        let launch = Launch { head, ..self.launch.clone() };
+        let head = broker::audit::resume(&file, &self.written()?)?;
+        let launch = Launch { head: Some(head), ..self.launch.clone() };
         let (helper, socket) = Helper::start(broker::ROLE).map_err(EgressError::Start)?;
         let client = tokio::time::timeout(LAUNCH, Client::launch(socket, &launch, file.as_fd())).await;
         let client = client.map_err(|_| EgressError::Slow)??;
