@@ -168,9 +168,12 @@ impl Judge<'_> {
                 let told = Some(Reason::HostMismatch);
                 return Outcome { told, ..Outcome::refused(way, Reason::HostMismatch) };
             }
-            Ok(Carry::TlsOrHttp) if matches!(meant.host, Host::Name(_)) => {
-                return Outcome::refused(way, Reason::SniUnexpected);
-            }
+            // An address is never named in a hello.
+            Ok(Carry::TlsOrHttp) => match (&meant.host, &target.host) {
+                (Host::Name(_), _) => return Outcome::refused(way, Reason::SniUnexpected),
+                (Host::Ip(_), Host::Name(_)) => return Outcome::refused(way, Reason::SniAbsent),
+                (Host::Ip(_), Host::Ip(_)) => {}
+            },
             _ => {}
         }
         self.judged(way, target, method, Some(spoken))
@@ -182,6 +185,8 @@ impl Judge<'_> {
         let raw = way != Way::Forward && ask(None).is_ok_and(|grant| grant.carry == Carry::Raw);
         let told = |reason| match spoken {
             Some(Carry::Tls) => None,
+            // Past the proxy nothing was read, so there is no language to answer in.
+            Some(_) if raw => None,
             _ => Some(reason),
         };
         let refused = |reason| Outcome { told: told(reason), ..Outcome::refused(way, reason) };
@@ -247,6 +252,7 @@ pub(crate) fn compare(
         if let Some(reason) = outcome.told {
             let told = (&result["status"], &result["reason"]);
             assert_eq!(told, (&reason.status().into(), &reason.token().into()), "{attempt:?}: {result}");
+            assert_eq!(result["policy"], judge.egress.hash(), "row 27: {result}");
         }
         for (way, reason) in &outcome.records {
             let record = records.next().unwrap_or_else(|| panic!("{attempt:?} has no record"));

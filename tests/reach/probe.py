@@ -40,10 +40,11 @@ def answer(stream):
 
 def result(status, body):
     try:
-        reason = json.loads(body).get("reason")
-    except (ValueError, AttributeError):
-        reason = None
-    return {"reached": body.startswith(b"hello"), "status": status, "reason": reason}
+        refusal = json.loads(body)
+    except ValueError:
+        refusal = {}
+    said = {"reached": body.startswith(b"hello"), "status": status, "said": body[:400].decode("latin-1")}
+    return said | {name: refusal.get(name) for name in ("reason", "policy")}
 
 
 def lookup(name):
@@ -125,4 +126,4 @@ def tried(attempt):
 with open("attempts.json") as file:
     attempts = json.load(file)
 with open("results.json", "w") as file:
-    json.dump([{"reached": False, "status": 0, "reason": None, "error": None} | tried(each) for each in attempts], file)
+    json.dump([{"reached": False, "status": 0, "reason": None} | tried(each) for each in attempts], file)
