@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use driver::network::{Answer, Network, Outlets};
+use driver::trial::{self, Trial};
 use driver::turn::Exit;
-use driver::{TransportClass, TurnError};
+use driver::{Client, TransportClass, TurnError, trust};
 use policy::egress::{Declared, Document, Egress};
 use policy::endpoint::Endpoint;
 use policy::seam::Role;
@@ -15,6 +16,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("the_ways_out_stand_before_the_first_command_and_go_with_the_sandbox", stand_and_go),
     ("a_network_that_refuses_fails_the_turn_as_the_gateway", refused),
     ("a_network_that_cannot_say_what_happened_fails_the_turn_as_the_gateway", silent),
+    ("the_bundle_is_looked_at_from_inside_and_another_is_seen", bundle),
     ("without_a_network_a_sandbox_with_a_list_is_refused", nobody),
 ];
 
@@ -87,6 +89,43 @@ fn refused(_: &Lab) {
 fn silent(_: &Lab) {
     let (error, said) = fails(Holder { silent: true, ..Holder::default() });
     assert_eq!((error.class(), said.len()), (TransportClass::Gateway, 2), "{error}");
+}
+
+fn bundle(_: &Lab) {
+    let lab = Lab::networked(Arc::new(Holder::default()));
+    let added = "-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n";
+    let look = |of: Option<&str>| trust::look(of).unwrap().expect("this system trusts somebody");
+    let seen = |given: Option<&str>, commands: Vec<Vec<String>>| {
+        let trial = Trial {
+            name: "look".to_owned(),
+            egress: list(),
+            certificates: given.map(str::to_owned),
+            commands,
+            ..Trial::default()
+        };
+        lab.block_on(async {
+            let client = Client::unix(lab.gateway().socket()).await.unwrap();
+            trial::run(&client, trial).await.unwrap()
+        })
+    };
+    let right = Exit::Code(0);
+    assert_eq!(seen(None, vec![look(None)]), (right, String::new()));
+    assert_eq!(seen(Some(added), vec![look(Some(added))]), (right, String::new()));
+    for (given, expected) in [(None, Some(added)), (Some(added), None)] {
+        let (exit, said) =
+            seen(given, vec![look(expected), vec!["/bin/echo".to_owned(), "went on".to_owned()]]);
+        assert_ne!(exit, right);
+        assert!(
+            said.starts_with("trust: /etc/crucible/ca.pem is not the system's") && said.lines().count() == 1,
+            "{said}"
+        );
+    }
+    let misled = ["/usr/bin/env", "-u", "PIP_CERT", "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"];
+    let misled = misled.map(str::to_owned).into_iter().chain(look(Some(added))).collect();
+    let (exit, said) = seen(Some(added), vec![misled]);
+    assert_ne!(exit, right);
+    let names: Vec<&str> = said.lines().map(|line| line.split(' ').nth(1).unwrap()).collect();
+    assert_eq!(names, ["SSL_CERT_FILE", "PIP_CERT"], "{said}");
 }
 
 fn nobody(lab: &Lab) {

@@ -49,7 +49,7 @@ fn leave(flags: UnshareFlags) {
 }
 
 /// Makes a network local to this machine, as the gateway does inside a sandbox.
-fn local(network: Ipv4Addr, bits: u8) {
+pub(crate) fn local(network: Ipv4Addr, bits: u8) {
     let mut route = vec![2, bits, 0, 0, 255, 3, 254, 2, 0, 0, 0, 0];
     route.extend([8, 0, 1, 0]);
     route.extend(network.octets());
