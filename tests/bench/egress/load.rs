@@ -5,8 +5,6 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-/// Bytes of a bulk transfer.
-pub(crate) const BULK: usize = 1 << 30;
 const BODY: usize = 1024;
 /// The longest that a proxy may say nothing; one that does has failed the scenario.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -17,19 +15,20 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    pub(crate) fn start() -> Self {
+    /// `bulk` is how many bytes of a bulk transfer it waits for.
+    pub(crate) fn start(bulk: usize) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let at = listener.local_addr().unwrap();
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                thread::Builder::new().stack_size(64 * 1024).spawn(move || answer(stream)).unwrap();
+                thread::Builder::new().stack_size(64 * 1024).spawn(move || answer(stream, bulk)).unwrap();
             }
         });
         Self { at }
     }
 }
 
-fn answer(mut stream: TcpStream) {
+fn answer(mut stream: TcpStream, whole: usize) {
     stream.set_nodelay(true).unwrap();
     let page = format!("HTTP/1.1 200 OK\r\nContent-Length: {BODY}\r\n\r\n{}", "x".repeat(BODY));
     let mut buf = vec![0; 32 * 1024];
@@ -38,7 +37,7 @@ fn answer(mut stream: TcpStream) {
         let Ok(count @ 1..) = stream.read(&mut buf) else { return };
         if bulk > 0 || buf.starts_with(b"BULK") {
             bulk += count;
-            if bulk >= BULK && stream.write_all(b".").is_err() {
+            if bulk >= whole && stream.write_all(b".").is_err() {
                 return;
             }
             continue;
@@ -109,10 +108,10 @@ pub(crate) fn ping(stream: &mut TcpStream, times: u32) {
 }
 
 /// Many bytes in one direction; the far end tells that all arrived.
-pub(crate) fn bulk(stream: &mut TcpStream) {
+pub(crate) fn bulk(stream: &mut TcpStream, bytes: usize) {
     let mut chunk = vec![0; 64 * 1024];
     chunk[..4].copy_from_slice(b"BULK");
-    for _ in 0..BULK / chunk.len() {
+    for _ in 0..bytes / chunk.len() {
         stream.write_all(&chunk).unwrap();
     }
     stream.read_exact(&mut [0; 1]).unwrap();

@@ -65,15 +65,17 @@ fn standing(mut child: Child, at: SocketAddr) -> Option<Child> {
     Some(child)
 }
 
-/// The broker with its records in the kernel's hands, as those of the others are.
-pub(crate) fn broker(origin: &Origin) -> Option<Proxy> {
-    started(origin, false, "broker")
-}
+/// Starts one; nothing where it cannot be had.
+type Start = fn(&'static str, &Origin) -> Option<Proxy>;
 
-/// The broker with each refusal on the disk before its answer.
-pub(crate) fn durable(origin: &Origin) -> Option<Proxy> {
-    started(origin, true, "broker, durable")
-}
+/// Every proxy that is measured: the broker with its records in the kernel's hands, as those of the others are, then with
+/// each refusal on the disk before its answer.
+pub(crate) const ALL: [(&str, Start); 4] = [
+    ("broker", |name, origin| started(origin, false, name)),
+    ("broker, durable", |name, origin| started(origin, true, name)),
+    ("squid", squid),
+    ("tinyproxy", tinyproxy),
+];
 
 /// The broker, as its own child. Programs are not told: there is no sandbox around this benchmark.
 fn started(origin: &Origin, durable: bool, name: &'static str) -> Option<Proxy> {
@@ -106,7 +108,7 @@ fn started(origin: &Origin, durable: bool, name: &'static str) -> Option<Proxy> 
 }
 
 /// Squid without a cache, with its access log.
-pub(crate) fn squid(origin: &Origin) -> Option<Proxy> {
+fn squid(name: &'static str, origin: &Origin) -> Option<Proxy> {
     let dir = tempfile::tempdir().unwrap();
     let here = dir.path().display();
     let at = free();
@@ -122,11 +124,11 @@ pub(crate) fn squid(origin: &Origin) -> Option<Proxy> {
     let mut command = Command::new("squid");
     command.args(["-N", "-f"]).arg(dir.path().join("squid.conf")).stdout(Stdio::null()).stderr(Stdio::null());
     let child = standing(command.spawn().ok()?, at)?;
-    Some(Proxy { name: "squid", at, child, _dir: dir, _client: None })
+    Some(Proxy { name, at, child, _dir: dir, _client: None })
 }
 
 /// Tinyproxy with its log.
-pub(crate) fn tinyproxy(origin: &Origin) -> Option<Proxy> {
+fn tinyproxy(name: &'static str, origin: &Origin) -> Option<Proxy> {
     let dir = tempfile::tempdir().unwrap();
     let here = dir.path().display();
     let at = free();
@@ -142,7 +144,7 @@ pub(crate) fn tinyproxy(origin: &Origin) -> Option<Proxy> {
     let mut command = Command::new("tinyproxy");
     command.arg("-d").arg("-c").arg(dir.path().join("conf")).stdout(Stdio::null()).stderr(Stdio::null());
     let child = standing(command.spawn().ok()?, at)?;
-    Some(Proxy { name: "tinyproxy", at, child, _dir: dir, _client: None })
+    Some(Proxy { name, at, child, _dir: dir, _client: None })
 }
 
 /// Squid writes as a user of its own.
