@@ -8,16 +8,19 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use policy::diag::Source;
+use policy::inference::AgentProtocol;
 
-use crate::manifest::{Agent, At, Command, EnvName, EnvValue, GitRef, Judge, ModelName, Objective};
+use crate::manifest::{Agent, At, Backend, Command, EnvName, EnvValue, GitRef, Harness, Judge, Objective};
 use crate::manifest::{RepoSource, RepoUrl, STATE_DIR, Sandbox, WorkspaceDir, World};
 use crate::pack::{
-    FileError, IdentityParts, InjectFile, InjectIdentity, Pack, RunIdentity, Thawed, read_prompt,
+    FileError, IdentityParts, InjectFile, InjectIdentity, Pack, RunIdentity, Thawed, Toolbox, read_prompt,
 };
 use crate::score::Direction;
 
+mod inference;
 mod sandbox;
 
+pub use inference::{Bound, Inference, KeyError, KeyFault, Model};
 pub use sandbox::SandboxPlan;
 
 /// How many iterations a run has unless the command line says.
@@ -107,12 +110,16 @@ pub struct SetupPlan {
 /// Who proposes, and what it is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentPlan {
-    /// Named to the command and in the log.
-    pub model: ModelName,
-    /// For `sh -c`, in the workspace or in the sandbox's view of it.
-    pub command: Command,
-    /// The sandbox that the command must run in; without one it runs as the engine's own child.
+    /// What carries a turn.
+    pub backend: Backend,
+    /// The model, its harness, its endpoint and its key.
+    pub model: Model,
+    /// For `sh -c`, in the workspace or in the sandbox's view of it; only where the harness is a command.
+    pub command: Option<Command>,
+    /// The sandbox that each turn must run in; without one it runs as the engine's own child.
     pub sandbox: Option<SandboxPlan>,
+    /// The skills that stand in the workspace anew for each turn.
+    pub toolbox: Option<Toolbox>,
     /// Variables for it.
     pub env: BTreeMap<EnvName, EnvValue>,
     /// How long a turn may take.
@@ -173,6 +180,8 @@ pub struct Overrides {
     pub iterations: Option<u32>,
     /// `--max-time`.
     pub max_time: Option<Duration>,
+    /// The inference document and what the environment says beside it.
+    pub inference: Inference,
 }
 
 /// Why a pack and a command line make no run.
@@ -231,6 +240,17 @@ pub enum PlanError {
         /// The state directory or the workspace.
         private: PathBuf,
     },
+    /// A harness that no driver of this build runs.
+    #[error("run the harness \"{0}\": this build does not have it")]
+    Harness(Harness),
+    /// A protocol that no harness of this build speaks.
+    #[error("run an agent that speaks {0}, as CRUCIBLE_INFERENCE binds it: no harness of this build does")]
+    Protocol(AgentProtocol),
+    /// Codex without a model.
+    #[error(
+        "choose a model for the harness \"codex\": neither [agent].model nor CRUCIBLE_INFERENCE names one"
+    )]
+    NoModel,
     /// In place, an inject into the engine's own directory.
     #[error("inject {}: it lies in the state directory", .0.display())]
     InjectInState(PathBuf),
@@ -246,9 +266,11 @@ impl RunPlan {
         let limits = limits(overrides)?;
         let goal = goal(&pack, overrides)?;
         let workspace_dir = pack.workspace_dir();
-        let Pack { manifest, manifest_path, manifest_dir, method, injects, thawed, .. } = pack;
+        let Pack { manifest, manifest_path, manifest_dir, method, injects, thawed, toolbox, .. } = pack;
+        let model = Model::resolve(&manifest.agent, &overrides.inference)?;
         let in_place = manifest.workspace.dir == WorkspaceDir::InPlace;
-        let manifest_frozen = in_place && !thawed.iter().any(|thawed| !matches!(thawed, Thawed::Inject(_)));
+        let manifest_frozen = in_place
+            && !thawed.iter().any(|thawed| matches!(thawed, Thawed::Manifest | Thawed::ManifestNotInBase));
         let state_dir = state_dir(&manifest_dir, overrides)?;
         check_apart(&state_dir, &workspace_dir, in_place)?;
         check_injects(&injects, &workspace_dir, &state_dir)?;
@@ -271,7 +293,7 @@ impl RunPlan {
             setup: workspace.setup_cmd.map(|at| SetupPlan { command: at.value, timeout: workspace.timeout }),
             history: workspace.history,
             injects,
-            agent: agent(manifest.agent, method, goal),
+            agent: agent(manifest.agent, model, toolbox, method, goal),
             judge: judge(manifest.judge),
             world: world(manifest.world),
             limits,
@@ -321,11 +343,19 @@ fn default_goal(judge: &Judge) -> String {
     format!("make `{objective}` as measured {direction} than it is")
 }
 
-fn agent(agent: Agent, method: Option<String>, goal: String) -> AgentPlan {
+fn agent(
+    agent: Agent,
+    model: Model,
+    toolbox: Option<Toolbox>,
+    method: Option<String>,
+    goal: String,
+) -> AgentPlan {
     AgentPlan {
-        model: agent.model,
-        command: agent.command.value,
-        sandbox: agent.sandbox.as_ref().map(SandboxPlan::resolve),
+        backend: agent.backend,
+        command: agent.command.map(|at| at.value),
+        sandbox: agent.sandbox.as_ref().map(|sandbox| SandboxPlan::resolve(sandbox, model.plumbing())),
+        model,
+        toolbox,
         env: agent.env,
         timeout: agent.timeout,
         idle_timeout: agent.idle_timeout,

@@ -32,7 +32,17 @@ const BROKER_LAYERS: [&str; 16] = [
 
 /// The modules of policy, low to high.
 const POLICY_LAYERS: [&str; 12] = [
-    "diag", "json", "ip", "host", "access", "endpoint", "no_proxy", "reason", "egress", "record", "seam",
+    "diag",
+    "json",
+    "ip",
+    "host",
+    "access",
+    "endpoint",
+    "no_proxy",
+    "reason",
+    "egress",
+    "record",
+    "seam",
     "inference",
 ];
 

@@ -6,7 +6,10 @@ use std::ops::Range;
 use policy::diag::{Diagnostic, Source};
 
 use super::keys::{Kind, ROOT, TABLES, Table};
-use super::{AgentError, EnvError, FileError, InjectError, JudgeError, OpenshellError, PathError, RepoError};
+use super::{
+    AgentError, EnvError, FileError, ImageError, InjectError, JudgeError, OpenshellError, PathError,
+    RepoError,
+};
 use super::{ValueError, WorkspaceError, WorldError};
 
 /// One mistake in a manifest or in the files it names, by what is wrong rather than by how it reads.
@@ -84,6 +87,9 @@ pub enum Mistake {
     /// `[agent]`.
     #[error(transparent)]
     Agent(#[from] AgentError),
+    /// `[agent.requires]` or `[agent.prefers]`.
+    #[error(transparent)]
+    Image(#[from] ImageError),
     /// `[agent.env]`.
     #[error(transparent)]
     Env(#[from] EnvError),
@@ -163,9 +169,7 @@ impl Found {
             mistake,
             Mistake::Missing { .. }
                 | Mistake::Repo(RepoError::Neither)
-                | Mistake::Agent(
-                    AgentError::NoBackend | AgentError::NoCommand { .. } | AgentError::NoHarness
-                )
+                | Mistake::Agent(AgentError::NoCommand { .. })
                 | Mistake::World(WorldError::Unpaired { .. })
         )
     }
@@ -205,6 +209,7 @@ fn hint(mistake: &Mistake) -> Option<String> {
         Mistake::Workspace(error) => error.hint(),
         Mistake::Inject(error) => error.hint(),
         Mistake::Agent(error) => error.hint(),
+        Mistake::Image(error) => error.hint(),
         Mistake::Env(error) => error.hint(),
         Mistake::Openshell(error) => error.hint(),
         Mistake::Judge(error) => error.hint(),
@@ -272,7 +277,7 @@ pub(super) fn expected(kind: Kind) -> &'static str {
         Kind::Thousandths(_) => "a number",
         Kind::Texts => "an array of strings",
         Kind::Injects => "an array of injects",
-        Kind::Table(Table { .. }) | Kind::Names => "a table",
+        Kind::Table(Table { .. }) | Kind::Names | Kind::Demands => "a table",
         Kind::Text | Kind::Path | Kind::Command | Kind::Duration | Kind::Size(_) => "a string",
         Kind::OneOf(_) | Kind::Never => "a string",
     }

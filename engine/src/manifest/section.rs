@@ -174,7 +174,7 @@ fn fits(kind: Kind, value: &DeValue<'_>) -> Result<(), ValueError> {
     let right = match kind {
         Kind::Flag => value.is_bool(),
         Kind::Injects | Kind::Texts => value.is_array(),
-        Kind::Table(_) | Kind::Names => value.is_table(),
+        Kind::Table(_) | Kind::Names | Kind::Demands => value.is_table(),
         Kind::Duration if value.is_integer() || value.is_float() => {
             return Err(ValueError::DurationNumber { digits: whole_seconds(value) });
         }

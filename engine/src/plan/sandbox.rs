@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use policy::egress::{Declared, Egress};
+use policy::egress::{BinaryPath, Declared, Egress, Plumbing};
 
 use crate::manifest::{Sandbox, SandboxLimits};
 
@@ -14,6 +14,8 @@ pub struct SandboxPlan {
     pub read_only_paths: Vec<PathBuf>,
     /// What the manifest asks for.
     pub declared: Declared,
+    /// What the engine adds whatever the manifest asks for.
+    pub plumbing: Vec<Plumbing>,
     /// The one list of what can be reached: what sandboxes are provisioned from, and what is disclosed.
     pub egress: Egress,
     /// What it may use.
@@ -21,13 +23,25 @@ pub struct SandboxPlan {
 }
 
 impl SandboxPlan {
-    pub(super) fn resolve(sandbox: &Sandbox) -> SandboxPlan {
+    pub(super) fn resolve(sandbox: &Sandbox, inference: Option<&Plumbing>) -> SandboxPlan {
+        let plumbing: Vec<Plumbing> = inference.into_iter().cloned().collect();
         let paths = sandbox.read_only_paths.iter();
         SandboxPlan {
             declared: sandbox.declared.clone(),
-            egress: Egress::resolve(&sandbox.declared, &[]),
+            egress: Egress::resolve(&sandbox.declared, &plumbing),
+            plumbing,
             read_only_paths: paths.map(|path| path.value.as_path().to_owned()).collect(),
             limits: sandbox.limits,
+        }
+    }
+
+    /// The same list with one more program, the harness's own, among those that its entries admit (note N12).
+    pub fn admit(&mut self, program: BinaryPath) {
+        let Declared { binaries, .. } = &self.declared;
+        if !binaries.contains(&program) {
+            let mut declared = self.declared.clone();
+            declared.binaries.push(program);
+            self.egress = Egress::resolve(&declared, &self.plumbing);
         }
     }
 }

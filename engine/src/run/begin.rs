@@ -25,7 +25,8 @@ use crate::agent::{CommandTurn, SandboxTurn, Template};
 use crate::decide::Rule;
 use crate::judge::Measure;
 use crate::log::{Durability, LogError, Outcome, Phase, SessionEvent};
-use crate::plan::{RepoPlan, RunPlan, SandboxPlan};
+use crate::manifest::Harness;
+use crate::plan::{AgentPlan, KeyError, RepoPlan, RunPlan, SandboxPlan};
 use crate::report::{Progress, Report};
 use crate::sys::chain;
 use crate::sys::clock::Clock;
@@ -70,6 +71,12 @@ pub enum RunError {
     /// Pack commands cannot be run here.
     #[error("run the pack's commands")]
     Keeper(#[from] KeeperError),
+    /// The model's key is not there.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// A harness without a driver here.
+    #[error("run the harness \"{0}\": this build does not have it")]
+    Harness(Harness),
     /// The operator's signals cannot be heard.
     #[error("listen to signals")]
     Signals(#[source] std::io::Error),
@@ -154,7 +161,8 @@ async fn prepare_and_run(
     tell: mpsc::UnboundedSender<SessionEvent>,
     shell: &mut Shell,
 ) -> Result<Ended, RunError> {
-    // Whether a sandbox can be had is known before anything is cloned or spent.
+    // Whether a key and a sandbox can be had is known before anything is cloned or spent.
+    let variables = variables(plan, env)?;
     shell.broker = plan.agent.sandbox.as_ref().map(|_| broker(plan, env)).transpose()?;
     let gateway = shell.broker.as_ref().map(|broker| gateway(state_dir.path(), broker)).transpose()?;
     if let Some(gateway) = &gateway {
@@ -182,7 +190,7 @@ async fn prepare_and_run(
     shell.write(&SessionEvent::Identity { identity }, Durability::Durable)?;
     let frozen = workspace.frozen();
     let layers = gateway.as_ref().map(|gateway| gateway.layers().to_vec()).unwrap_or_default();
-    let turn = turn(plan, &runner.env, client.zip(shell.broker.as_deref()), layers);
+    let turn = turn(plan, variables, client.zip(shell.broker.as_deref()), layers)?;
     let tools = tools(plan, &runner.env, &keeper, turn, frozen, tell, shell.clock);
     let state = State::new(terms(plan));
     let world_runner = PackRunner { timeout: Some(plan.world.timeout), ..runner };
@@ -235,7 +243,7 @@ fn start(plan: &RunPlan) -> SessionEvent {
     SessionEvent::Start {
         goal: plan.agent.goal.clone(),
         gate: plan.judge.objective.to_string(),
-        model: plan.agent.model.to_string(),
+        model: plan.agent.model.name.to_string(),
         namespace: String::new(),
         iters_total: plan.limits.iterations,
         max_cost: None,
@@ -252,11 +260,11 @@ fn terms(plan: &RunPlan) -> Terms {
     }
 }
 
-/// How commands of the pack are run on this host: with the engine's environment but its own names (note N12).
+/// How commands of the pack are run on this host: with the engine's environment but its own names and keys (note N12).
 pub fn runner(plan: &RunPlan, env: &Environment, keeper: &Arc<Keeper>) -> PackRunner {
     PackRunner {
         keeper: keeper.clone(),
-        env: env.without_reserved(std::iter::empty::<&str>()),
+        env: env.without_reserved(plan.agent.model.hidden_from_pack()),
         timeout: plan.setup.as_ref().map(|setup| setup.timeout),
         cancel: CancellationToken::new(),
     }
@@ -360,7 +368,10 @@ fn launch(plan: &RunPlan, env: &Environment) -> Result<Launch, ParentError> {
     };
     let parent = text(["https_proxy", "HTTPS_PROXY"]);
     let parent = parent.map(|url| Parent::from_url(&url, |bytes| STANDARD.encode(bytes))).transpose()?;
-    let secrets = plan.agent.env.values().map(|value| value.reveal().to_owned()).collect();
+    let own = plan.agent.env.values().map(|value| value.reveal().to_owned());
+    // Where no key can be had no turn begins, and there is nothing to keep from the records.
+    let given = plan.agent.model.variables(env, true).unwrap_or_default();
+    let secrets = own.chain(given.into_iter().map(|(_, value)| value)).collect();
     let no_proxy = text(["no_proxy", "NO_PROXY"]).unwrap_or_default();
     Ok(Launch { parent, no_proxy, secrets: Secrets(secrets), ..Launch::default() })
 }
@@ -384,19 +395,42 @@ pub async fn self_test(client: &driver::Client, sandbox: &SandboxPlan) -> Result
     }
 }
 
+/// The environment of agent turns. On this host it is the engine's but for its own names and every model's key, and what the
+/// plan's model takes the place of; in a sandbox nothing of it but what its harness reads of a model.
+///
+/// # Errors
+/// The key of the model is not there.
+pub fn variables(plan: &RunPlan, env: &Environment) -> Result<Environment, KeyError> {
+    let AgentPlan { model, env: own, sandbox, .. } = &plan.agent;
+    let given = model.variables(env, sandbox.is_some())?;
+    let mut variables = match sandbox {
+        Some(_) => Environment::empty(),
+        None => env.without_reserved(model.hidden_from_agent()),
+    };
+    for (name, value) in given {
+        variables.set(name, value);
+    }
+    for (name, value) in model.own(own) {
+        variables.set(name, value);
+    }
+    Ok(variables)
+}
+
 /// How the agent of a plan is run: in a sandbox where there is a gateway for it, else on this host.
 fn turn(
     plan: &RunPlan,
-    env: &Environment,
+    variables: Environment,
     gateway: Option<(driver::Client, &Broker)>,
     layers: Vec<String>,
-) -> Turn {
+) -> Result<Turn, RunError> {
     let agent = &plan.agent;
+    let Some(command) = &agent.command else { return Err(RunError::Harness(agent.model.harness)) };
     if let (Some(sandbox), Some((client, broker))) = (&agent.sandbox, gateway) {
-        let own = agent.env.iter().map(|(name, value)| (name.to_string(), value.reveal().to_owned()));
-        return Turn::Sandbox(Box::new(SandboxTurn {
+        let text = |value: &std::ffi::OsStr| value.to_str().map(str::to_owned);
+        let own = variables.iter().filter_map(|(name, value)| Some((text(name)?, text(value)?)));
+        return Ok(Turn::Sandbox(Box::new(SandboxTurn {
             client,
-            agent_cmd: agent.command.to_string(),
+            agent_cmd: command.to_string(),
             workspace: plan.workspace_dir.clone(),
             env: own.collect(),
             read_only_paths: sandbox.read_only_paths.clone(),
@@ -406,19 +440,15 @@ fn turn(
             limits: sandbox.limits,
             timeout: Some(agent.timeout),
             idle_timeout: agent.idle_timeout,
-        }));
+        })));
     }
-    let mut agent_env = env.clone();
-    for (name, value) in &agent.env {
-        agent_env.set(name.as_str(), value.reveal());
-    }
-    Turn::Host(CommandTurn {
-        agent_cmd: agent.command.to_string(),
+    Ok(Turn::Host(CommandTurn {
+        agent_cmd: command.to_string(),
         cwd: plan.workspace_dir.clone(),
-        env: agent_env,
+        env: variables,
         timeout: Some(agent.timeout),
         idle_timeout: agent.idle_timeout,
-    })
+    }))
 }
 
 /// The judge of a plan, in its workspace.

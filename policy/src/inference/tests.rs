@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-fn agent(fields: serde_json::Value) -> String {
+fn agent(fields: &serde_json::Value) -> String {
     let mut binding = json!({"role": "agent", "protocol": "messages", "model": "m"});
     for (name, value) in fields.as_object().unwrap() {
         binding.as_object_mut().unwrap().insert(name.clone(), value.clone());
@@ -46,7 +46,7 @@ fn without_a_url_the_protocol_has_its_own_endpoint() {
         ("responses", "api.openai.com:443"),
         ("chat_completions", "api.openai.com:443"),
     ] {
-        let text = agent(json!({"protocol": protocol, "url": null, "key_env": null}));
+        let text = agent(&json!({"protocol": protocol, "url": null, "key_env": null}));
         let binding = Bindings::parse(text.as_bytes()).unwrap().agent.unwrap();
         assert_eq!(binding.target().to_string(), target, "{protocol}");
         assert_eq!(binding.plumbing().what, "inference");
@@ -125,7 +125,7 @@ fn each_rule_of_a_binding_is_refused_by_its_place() {
             "bindings[0].key_env: the name of the key's variable is CRUCIBLE_INFERENCE, which holds the document",
         ),
     ] {
-        assert_eq!(error(&agent(fields.clone())), expected, "{fields}");
+        assert_eq!(error(&agent(&fields)), expected, "{fields}");
     }
     let two = json!({"version": 1, "bindings": [
         {"role": "agent", "protocol": "messages", "model": "a"},
@@ -180,6 +180,6 @@ fn a_keys_variable_is_a_name_and_what_is_none_is_never_shown() {
         assert_eq!(KeyName::parse(bad), Err(KeyFault::Name), "{bad}");
     }
     for fields in [json!({"key_env": "sk-ant-SECRET"}), json!({"url": "https://u:SECRET@a.example"})] {
-        assert!(!error(&agent(fields)).contains("SECRET"));
+        assert!(!error(&agent(&fields)).contains("SECRET"));
     }
 }

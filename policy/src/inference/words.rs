@@ -4,7 +4,7 @@
 use std::fmt;
 
 /// The longest name of a model, in characters.
-pub const MODEL_MAX: usize = 128;
+pub(super) const MODEL_MAX: usize = 128;
 /// The longest name of a variable, in bytes.
 const KEY_MAX: usize = 128;
 
