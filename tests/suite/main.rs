@@ -15,6 +15,7 @@ mod egress;
 mod examples;
 mod judge;
 mod keeper;
+mod models;
 mod run;
 mod sandbox;
 mod support;

@@ -4,6 +4,8 @@ use tempfile::TempDir;
 
 use policy::egress::{Declared, Egress};
 
+use std::fs;
+
 use super::*;
 use crate::manifest::SandboxLimits;
 

@@ -21,12 +21,13 @@ use super::hands::{Apply, Hands, Tools, Turn};
 use super::shell::{Ended, Shell, until};
 use super::state::{State, Terms};
 use super::statedir::{AUDIT_FILE, StateDir, StateError, run_name};
-use crate::agent::{CommandTurn, SandboxTurn, Template};
+use super::turns::{turn, variables};
+use crate::agent::Template;
 use crate::decide::Rule;
 use crate::judge::Measure;
 use crate::log::{Durability, LogError, Outcome, Phase, SessionEvent};
 use crate::manifest::Harness;
-use crate::plan::{AgentPlan, KeyError, RepoPlan, RunPlan, SandboxPlan};
+use crate::plan::{KeyError, RepoPlan, RunPlan, SandboxPlan};
 use crate::report::{Progress, Report};
 use crate::sys::chain;
 use crate::sys::clock::Clock;
@@ -335,6 +336,7 @@ fn tools(
         apply: apply
             .map(|command| Apply { apply_cmd: command.to_string(), timeout: Some(plan.world.timeout) }),
         measure: measure(plan, env),
+        toolbox: plan.agent.toolbox.clone(),
         frozen,
         tell,
         clock,
@@ -393,62 +395,6 @@ pub async fn self_test(client: &driver::Client, sandbox: &SandboxPlan) -> Result
         Ok((_, said)) => Err(RunError::SelfTest(said.trim_end().to_owned())),
         Err(error) => Err(RunError::SelfTest(chain(&error))),
     }
-}
-
-/// The environment of agent turns. On this host it is the engine's but for its own names and every model's key, and what the
-/// plan's model takes the place of; in a sandbox nothing of it but what its harness reads of a model.
-///
-/// # Errors
-/// The key of the model is not there.
-pub fn variables(plan: &RunPlan, env: &Environment) -> Result<Environment, KeyError> {
-    let AgentPlan { model, env: own, sandbox, .. } = &plan.agent;
-    let given = model.variables(env, sandbox.is_some())?;
-    let mut variables = match sandbox {
-        Some(_) => Environment::empty(),
-        None => env.without_reserved(model.hidden_from_agent()),
-    };
-    for (name, value) in given {
-        variables.set(name, value);
-    }
-    for (name, value) in model.own(own) {
-        variables.set(name, value);
-    }
-    Ok(variables)
-}
-
-/// How the agent of a plan is run: in a sandbox where there is a gateway for it, else on this host.
-fn turn(
-    plan: &RunPlan,
-    variables: Environment,
-    gateway: Option<(driver::Client, &Broker)>,
-    layers: Vec<String>,
-) -> Result<Turn, RunError> {
-    let agent = &plan.agent;
-    let Some(command) = &agent.command else { return Err(RunError::Harness(agent.model.harness)) };
-    if let (Some(sandbox), Some((client, broker))) = (&agent.sandbox, gateway) {
-        let text = |value: &std::ffi::OsStr| value.to_str().map(str::to_owned);
-        let own = variables.iter().filter_map(|(name, value)| Some((text(name)?, text(value)?)));
-        return Ok(Turn::Sandbox(Box::new(SandboxTurn {
-            client,
-            agent_cmd: command.to_string(),
-            workspace: plan.workspace_dir.clone(),
-            env: own.collect(),
-            read_only_paths: sandbox.read_only_paths.clone(),
-            layers,
-            policy: sandbox.egress.document(),
-            deaths: broker.deaths(),
-            limits: sandbox.limits,
-            timeout: Some(agent.timeout),
-            idle_timeout: agent.idle_timeout,
-        })));
-    }
-    Ok(Turn::Host(CommandTurn {
-        agent_cmd: command.to_string(),
-        cwd: plan.workspace_dir.clone(),
-        env: variables,
-        timeout: Some(agent.timeout),
-        idle_timeout: agent.idle_timeout,
-    }))
 }
 
 /// The judge of a plan, in its workspace.
