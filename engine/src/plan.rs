@@ -10,7 +10,7 @@ use policy::diag::Source;
 use policy::inference::AgentProtocol;
 
 use crate::manifest::{Agent, At, Backend, Command, EnvName, EnvValue, GitRef, Harness, Judge, Objective};
-use crate::manifest::{RepoSource, RepoUrl, WorkspaceDir, World};
+use crate::manifest::{RepoSource, RepoUrl, SessionName, Workflow, WorkspaceDir, World};
 use crate::pack::{
     FileError, IdentityParts, InjectFile, InjectIdentity, Pack, RunIdentity, Thawed, Toolbox, read_prompt,
 };
@@ -77,6 +77,8 @@ pub struct RunPlan {
     pub judge: JudgePlan,
     /// What makes a candidate live and takes it back.
     pub world: WorldPlan,
+    /// The tasks of each iteration, where the manifest has them.
+    pub workflow: Option<Workflow>,
     /// When the run ends at the latest.
     pub limits: Limits,
 }
@@ -120,6 +122,8 @@ pub struct AgentPlan {
     pub command: Option<Command>,
     /// The sandbox that each turn must run in; without one it runs as the engine's own child.
     pub sandbox: Option<SandboxPlan>,
+    /// The durable conversation that all turns belong to; without one each is a new one.
+    pub session: Option<SessionName>,
     /// The skills that stand in the workspace anew for each turn.
     pub toolbox: Option<Toolbox>,
     /// Variables for it.
@@ -253,6 +257,16 @@ pub enum PlanError {
         "choose a model for the harness \"codex\": neither [agent].model nor CRUCIBLE_INFERENCE names one"
     )]
     NoModel,
+    /// A conversation that nothing could go on with.
+    #[error(
+        "keep the session `{session}`: it needs agent.session.persist, which the harness \"{harness}\" does not offer"
+    )]
+    Session {
+        /// As written.
+        session: SessionName,
+        /// What would have to go on with it.
+        harness: Harness,
+    },
     /// In place, an inject into the engine's own directory.
     #[error("inject {}: it lies in the state directory", .0.display())]
     InjectInState(PathBuf),
@@ -270,6 +284,7 @@ impl RunPlan {
         let workspace_dir = pack.workspace_dir();
         let Pack { manifest, manifest_path, manifest_dir, method, injects, thawed, toolbox, .. } = pack;
         let model = Model::resolve(&manifest.agent, &overrides.inference)?;
+        let session = session(manifest.workflow.as_ref(), model.harness)?;
         let in_place = manifest.workspace.dir == WorkspaceDir::InPlace;
         let manifest_frozen = in_place
             && !thawed.iter().any(|thawed| matches!(thawed, Thawed::Manifest | Thawed::ManifestNotInBase));
@@ -295,9 +310,10 @@ impl RunPlan {
             setup: workspace.setup_cmd.map(|at| SetupPlan { command: at.value, timeout: workspace.timeout }),
             history: workspace.history,
             injects,
-            agent: agent(manifest.agent, model, toolbox, method, goal),
+            agent: AgentPlan { session, toolbox, ..agent(manifest.agent, model, method, goal) },
             judge: judge(manifest.judge),
             world: world(manifest.world),
+            workflow: manifest.workflow,
             limits,
             manifest_dir,
         })
@@ -345,24 +361,29 @@ fn default_goal(judge: &Judge) -> String {
     format!("make `{objective}` as measured {direction} than it is")
 }
 
-fn agent(
-    agent: Agent,
-    model: Model,
-    toolbox: Option<Toolbox>,
-    method: Option<String>,
-    goal: String,
-) -> AgentPlan {
+fn agent(agent: Agent, model: Model, method: Option<String>, goal: String) -> AgentPlan {
     AgentPlan {
         backend: agent.backend,
         command: agent.command.map(|at| at.value),
         sandbox: agent.sandbox.as_ref().map(|sandbox| SandboxPlan::resolve(sandbox, model.plumbing())),
         model,
-        toolbox,
+        session: None,
+        toolbox: None,
         env: agent.env,
         timeout: agent.timeout,
         idle_timeout: agent.idle_timeout,
         method: method.unwrap_or_else(|| DEFAULT_METHOD.to_owned()),
         goal,
+    }
+}
+
+/// The conversation of the proposals, where there is one and the harness can go on with it.
+fn session(workflow: Option<&Workflow>, harness: Harness) -> Result<Option<SessionName>, PlanError> {
+    match workflow.and_then(Workflow::proposers_session) {
+        Some(session) if !harness.keeps_sessions() => {
+            Err(PlanError::Session { session: session.clone(), harness })
+        }
+        session => Ok(session.cloned()),
     }
 }
 

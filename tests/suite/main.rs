@@ -20,4 +20,5 @@ mod run;
 mod sandbox;
 mod support;
 mod tidy;
+mod workflow;
 mod world;

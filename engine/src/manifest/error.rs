@@ -10,7 +10,7 @@ use super::{
     AgentError, EnvError, FileError, ImageError, InjectError, JudgeError, OpenshellError, PathError,
     RepoError,
 };
-use super::{ValueError, WorkspaceError, WorldError};
+use super::{ValueError, WorkflowError, WorkspaceError, WorldError};
 
 /// One mistake in a manifest or in the files it names, by what is wrong rather than by how it reads.
 #[derive(Debug, thiserror::Error)]
@@ -102,6 +102,9 @@ pub enum Mistake {
     /// `[world]`.
     #[error(transparent)]
     World(#[from] WorldError),
+    /// `[workflow]`.
+    #[error(transparent)]
+    Workflow(#[from] WorkflowError),
     /// A file that the manifest names.
     #[error(transparent)]
     File(#[from] FileError),
@@ -214,6 +217,7 @@ fn hint(mistake: &Mistake) -> Option<String> {
         Mistake::Openshell(error) => error.hint(),
         Mistake::Judge(error) => error.hint(),
         Mistake::World(error) => error.hint(),
+        Mistake::Workflow(error) => error.hint(),
         Mistake::File(error) => error.hint(),
     }
 }
@@ -263,6 +267,7 @@ fn type_hint(key: &str, expected: &str, found: &str) -> Option<String> {
         ("an integer" | "a number", "a string") => Some("write it without quotes".into()),
         ("an array of strings", "a string") => Some(format!("put it in brackets: {name} = [\"…\"]")),
         ("a boolean", _) => Some("write true or false, without quotes".into()),
+        ("an array of tables", "a table") => Some("write the header with two pairs of brackets".into()),
         ("a table", "an array") => Some("write the header with one pair of brackets".into()),
         ("an array of injects", "a string") => Some(format!("put it in brackets: {name} = [\"…\"]")),
         _ => None,
@@ -277,6 +282,8 @@ pub(super) fn expected(kind: Kind) -> &'static str {
         Kind::Thousandths(_) => "a number",
         Kind::Texts => "an array of strings",
         Kind::Injects => "an array of injects",
+        Kind::Tables(_) => "an array of tables",
+        Kind::Float => "a number",
         Kind::Table(Table { .. }) | Kind::Names | Kind::Demands => "a table",
         Kind::Text | Kind::Path | Kind::Command | Kind::Duration | Kind::Size(_) => "a string",
         Kind::OneOf(_) | Kind::Never => "a string",

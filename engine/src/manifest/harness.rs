@@ -81,6 +81,12 @@ impl Harness {
         matches!(self, Self::Command)
     }
 
+    /// Whether it can go on with a conversation, which is what `agent.session.persist` advertises (contract §1.3).
+    #[must_use]
+    pub fn keeps_sessions(self) -> bool {
+        matches!(self, Self::Claude | Self::Codex)
+    }
+
     /// Whether a driver for it is written down at all; the others fail closed in the manifest.
     fn is_known_only(self) -> bool {
         matches!(self, Self::Hermes | Self::Opencode | Self::Pi)

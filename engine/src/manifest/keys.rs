@@ -4,7 +4,7 @@
 use policy::diag::did_you_mean;
 
 use super::number::Bounds;
-use super::{agent, env, image, inject, judge, openshell, repo, workspace, world};
+use super::{agent, env, image, inject, judge, openshell, repo, workflow, workspace, world};
 
 /// What a key's value must look like.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +33,10 @@ pub(super) enum Kind {
     Injects,
     /// A table with keys of its own.
     Table(&'static Table),
+    /// A list of tables, each with these keys.
+    Tables(&'static Table),
+    /// A finite number.
+    Float,
     /// A table of names that the author chooses, each with a text.
     Names,
     /// A table of capabilities of an image, each with a demand.
@@ -161,9 +165,9 @@ pub(super) const TABLES: &[&Table] = &[
     &openshell::LIMITS,
     &judge::TABLE,
     &world::TABLE,
+    &workflow::TABLE,
+    &workflow::TASK,
 ];
-
-const NO_PLAN: &str = "runs the built-in propose, apply, measure, decide graph only";
 
 /// The top of the file.
 pub(super) static ROOT: Table = Table {
@@ -178,7 +182,7 @@ pub(super) static ROOT: Table = Table {
         Key::absent("search", "has no wide rounds and runs one candidate at a time"),
         Key::absent("outputs", "serves no tools, so nothing writes outside on the run's behalf"),
         Key::absent("capabilities", "discloses no credentials and no reach"),
-        Key::absent("workflow", NO_PLAN),
+        Key::optional("workflow", Kind::Table(&workflow::TABLE), "the built-in tasks", workflow::TABLE.doc),
         Key::absent("deploy", "does not deploy"),
         Key::absent("component", "runs one repository at a time"),
     ],

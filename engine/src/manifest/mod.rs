@@ -18,6 +18,7 @@ mod repo;
 mod schema;
 mod section;
 mod value;
+mod workflow;
 mod workspace;
 mod world;
 
@@ -41,6 +42,7 @@ pub use reference::reference;
 pub use repo::{GitRef, Repo, RepoError, RepoSource, RepoUrl};
 pub use schema::schema;
 pub use value::{Command, DEFAULT_TIMEOUT, ManifestPath, PathError, RelPath, ValueError, parse_duration};
+pub use workflow::{EngineOp, Join, Lane, SessionName, Task, TaskKind, TaskName, Workflow, WorkflowError};
 pub(crate) use workspace::STATE_DIR;
 pub use workspace::{Workspace, WorkspaceDir, WorkspaceError};
 pub use world::{World, WorldError};
@@ -70,6 +72,8 @@ pub struct Manifest {
     pub judge: Judge,
     /// `[world]`.
     pub world: World,
+    /// `[workflow]`; without it the built-in tasks.
+    pub workflow: Option<Workflow>,
     source: Source,
     warnings: Vec<Diagnostic>,
 }

@@ -93,6 +93,8 @@ fn type_name(kind: Kind) -> String {
         Kind::Injects => "list of texts and tables".to_owned(),
         // A page of mdBook names a heading by its letters alone.
         Kind::Table(table) => format!("[table](#{})", table.path.replace('.', "")),
+        Kind::Tables(table) => format!("list of [tables](#{})", table.path.replace('.', "")),
+        Kind::Float => "finite number".to_owned(),
         Kind::Names | Kind::Demands => "table of texts".to_owned(),
         Kind::Never => "none".to_owned(),
     }

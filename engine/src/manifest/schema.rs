@@ -98,6 +98,8 @@ fn kind(kind: Kind) -> Value {
             json!({ "type": "array", "items": { "oneOf": [text, table(&inject::TABLE)] } })
         }
         Kind::Table(inner) => table(inner),
+        Kind::Tables(inner) => json!({ "type": "array", "items": table(inner) }),
+        Kind::Float => json!({ "type": "number" }),
         Kind::Names => json!({
             "type": "object",
             "propertyNames": { "pattern": NAME_PATTERN },

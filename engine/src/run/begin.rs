@@ -254,7 +254,7 @@ fn start(plan: &RunPlan) -> SessionEvent {
 
 fn terms(plan: &RunPlan) -> Terms {
     Terms {
-        graph: Graph::autoresearch(),
+        graph: plan.workflow.as_ref().map_or_else(Graph::autoresearch, Graph::of),
         rule: Rule { direction: plan.judge.direction, tiebreak: plan.judge.tiebreak_direction },
         objective: plan.judge.objective.to_string(),
         iterations: plan.limits.iterations,

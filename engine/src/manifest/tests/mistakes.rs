@@ -608,7 +608,8 @@ fn the_contracts_sample_gets_one_error_per_absent_key() {
     57:2 [outputs] is not in this build, which serves no tools, so nothing writes outside on the run's behalf // remove it, or use a build that has it
     60:3 [capabilities] is not in this build, which discloses no credentials and no reach // remove it, or use a build that has it
     63:9 [agent].relay is not in this build, which relays no files into a sandbox // remove it, or use a build that has it
-    66:3 [workflow] is not in this build, which runs the built-in propose, apply, measure, decide graph only // remove it, or use a build that has it
+    66:1 [workflow.task].kind is missing // add it: What it does
+    66:3 [workflow].result is missing // add it: The task whose verdict is the iteration's: a `decide`
     69:3 [component] is not in this build, which runs one repository at a time // remove it, or use a build that has it
     "#);
 }
