@@ -2,23 +2,28 @@
 //! It refuses to know how any of it is carried out.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use policy::diag::Source;
+use policy::inference::AgentProtocol;
 
-use crate::manifest::{Agent, At, Command, EnvName, EnvValue, GitRef, Judge, ModelName, Objective};
-use crate::manifest::{RepoSource, RepoUrl, STATE_DIR, Sandbox, WorkspaceDir, World};
+use crate::manifest::{Agent, At, Backend, Command, EnvName, EnvValue, GitRef, Harness, Judge, Objective};
+use crate::manifest::{RepoSource, RepoUrl, SessionName, Workflow, WorkspaceDir, World};
 use crate::pack::{
-    Certificates, FileError, IdentityParts, InjectFile, InjectIdentity, Pack, RunIdentity, Thawed,
+    Certificates, FileError, IdentityParts, InjectFile, InjectIdentity, Pack, RunIdentity, Thawed, Toolbox,
     read_prompt,
 };
 use crate::score::Direction;
 
+mod inference;
+mod places;
 mod sandbox;
 
+use places::{check_apart, check_injects, check_repo, check_shown, state_dir};
+
+pub use inference::{Bound, Inference, KeyError, KeyFault, Model};
 pub use sandbox::SandboxPlan;
 
 /// How many iterations a run has unless the command line says.
@@ -73,6 +78,8 @@ pub struct RunPlan {
     pub judge: JudgePlan,
     /// What makes a candidate live and takes it back.
     pub world: WorldPlan,
+    /// The tasks of each iteration, where the manifest has them.
+    pub workflow: Option<Workflow>,
     /// When the run ends at the latest.
     pub limits: Limits,
 }
@@ -108,12 +115,18 @@ pub struct SetupPlan {
 /// Who proposes, and what it is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentPlan {
-    /// Named to the command and in the log.
-    pub model: ModelName,
-    /// For `sh -c`, in the workspace or in the sandbox's view of it.
-    pub command: Command,
-    /// The sandbox that the command must run in; without one it runs as the engine's own child.
+    /// What carries a turn.
+    pub backend: Backend,
+    /// The model, its harness, its endpoint and its key.
+    pub model: Model,
+    /// For `sh -c`, in the workspace or in the sandbox's view of it; only where the harness is a command.
+    pub command: Option<Command>,
+    /// The sandbox that each turn must run in; without one it runs as the engine's own child.
     pub sandbox: Option<SandboxPlan>,
+    /// The durable conversation that all turns belong to; without one each is a new one.
+    pub session: Option<SessionName>,
+    /// The skills that stand in the workspace anew for each turn.
+    pub toolbox: Option<Toolbox>,
     /// Variables for it.
     pub env: BTreeMap<EnvName, EnvValue>,
     /// How long a turn may take.
@@ -174,6 +187,8 @@ pub struct Overrides {
     pub iterations: Option<u32>,
     /// `--max-time`.
     pub max_time: Option<Duration>,
+    /// The inference document and what the environment says beside it.
+    pub inference: Inference,
 }
 
 /// Why a pack and a command line make no run.
@@ -232,6 +247,27 @@ pub enum PlanError {
         /// The state directory or the workspace.
         private: PathBuf,
     },
+    /// A harness that no driver of this build runs.
+    #[error("run the harness \"{0}\": this build does not have it")]
+    Harness(Harness),
+    /// A protocol that no harness of this build speaks.
+    #[error("run an agent that speaks {0}, as CRUCIBLE_INFERENCE binds it: no harness of this build does")]
+    Protocol(AgentProtocol),
+    /// Codex without a model.
+    #[error(
+        "choose a model for the harness \"codex\": neither [agent].model nor CRUCIBLE_INFERENCE names one"
+    )]
+    NoModel,
+    /// A conversation that nothing could go on with.
+    #[error(
+        "keep the session `{session}`: it needs agent.session.persist, which the harness \"{harness}\" does not offer"
+    )]
+    Session {
+        /// As written.
+        session: SessionName,
+        /// What would have to go on with it.
+        harness: Harness,
+    },
     /// In place, an inject into the engine's own directory.
     #[error("inject {}: it lies in the state directory", .0.display())]
     InjectInState(PathBuf),
@@ -247,7 +283,19 @@ impl RunPlan {
         let limits = limits(overrides)?;
         let goal = goal(&pack, overrides)?;
         let workspace_dir = pack.workspace_dir();
-        let Pack { manifest, manifest_path, manifest_dir, method, certificates, injects, thawed, .. } = pack;
+        let Pack {
+            manifest,
+            manifest_path,
+            manifest_dir,
+            method,
+            certificates,
+            injects,
+            thawed,
+            toolbox,
+            ..
+        } = pack;
+        let model = Model::resolve(&manifest.agent, &overrides.inference)?;
+        let session = session(manifest.workflow.as_ref(), model.harness)?;
         let in_place = manifest.workspace.dir == WorkspaceDir::InPlace;
         let manifest_frozen = in_place
             && !thawed.iter().any(|thawed| matches!(thawed, Thawed::Manifest | Thawed::ManifestNotInBase));
@@ -273,9 +321,10 @@ impl RunPlan {
             setup: workspace.setup_cmd.map(|at| SetupPlan { command: at.value, timeout: workspace.timeout }),
             history: workspace.history,
             injects,
-            agent: agent(manifest.agent, method, goal, certificates),
+            agent: AgentPlan { session, toolbox, ..agent(manifest.agent, model, method, goal, certificates) },
             judge: judge(manifest.judge),
             world: world(manifest.world),
+            workflow: manifest.workflow,
             limits,
             manifest_dir,
         })
@@ -325,19 +374,34 @@ fn default_goal(judge: &Judge) -> String {
 
 fn agent(
     agent: Agent,
+    model: Model,
     method: Option<String>,
     goal: String,
     certificates: Option<Certificates>,
 ) -> AgentPlan {
+    let sandbox = agent.sandbox.as_ref();
     AgentPlan {
-        model: agent.model,
-        command: agent.command.value,
-        sandbox: agent.sandbox.as_ref().map(|sandbox| SandboxPlan::resolve(sandbox, certificates)),
+        backend: agent.backend,
+        command: agent.command.map(|at| at.value),
+        sandbox: sandbox.map(|sandbox| SandboxPlan::resolve(sandbox, model.plumbing(), certificates)),
+        model,
+        session: None,
+        toolbox: None,
         env: agent.env,
         timeout: agent.timeout,
         idle_timeout: agent.idle_timeout,
         method: method.unwrap_or_else(|| DEFAULT_METHOD.to_owned()),
         goal,
+    }
+}
+
+/// The conversation of the proposals, where there is one and the harness can go on with it.
+fn session(workflow: Option<&Workflow>, harness: Harness) -> Result<Option<SessionName>, PlanError> {
+    match workflow.and_then(Workflow::proposers_session) {
+        Some(session) if !harness.keeps_sessions() => {
+            Err(PlanError::Session { session: session.clone(), harness })
+        }
+        session => Ok(session.cloned()),
     }
 }
 
@@ -368,73 +432,6 @@ fn repo(source: RepoSource, reference: Option<At<GitRef>>, manifest_dir: &Path) 
             (RepoPlan::Path { path: absolute, reference }, path.value.to_string())
         }
     }
-}
-
-fn state_dir(manifest_dir: &Path, overrides: &Overrides) -> Result<PathBuf, PlanError> {
-    let Some(given) = &overrides.state_dir else { return Ok(manifest_dir.join(STATE_DIR)) };
-    let plain = given.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
-    if !given.is_absolute() || !plain {
-        return Err(PlanError::StateDirRelative(given.clone()));
-    }
-    real(given).map_err(|source| PlanError::StateDir { path: given.clone(), source })
-}
-
-/// The path with all links resolved, as far as it exists.
-fn real(path: &Path) -> io::Result<PathBuf> {
-    for existing in path.ancestors() {
-        match fs::canonicalize(existing) {
-            Ok(found) => {
-                let rest = path.strip_prefix(existing).unwrap_or(Path::new(""));
-                return Ok(if rest == Path::new("") { found } else { found.join(rest) });
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(path.to_owned())
-}
-
-fn check_apart(state: &Path, workspace: &Path, in_place: bool) -> Result<(), PlanError> {
-    let both = || (state.to_owned(), workspace.to_owned());
-    if workspace.starts_with(state) {
-        let (state, workspace) = both();
-        return Err(PlanError::WorkspaceInState { state, workspace });
-    }
-    if state.starts_with(workspace) && !in_place {
-        let (state, workspace) = both();
-        return Err(PlanError::StateInWorkspace { state, workspace });
-    }
-    Ok(())
-}
-
-fn check_repo(repo: &Path, workspace: &Path, state: &Path, in_place: bool) -> Result<(), PlanError> {
-    let real = fs::canonicalize(repo).unwrap_or_else(|_| repo.to_owned());
-    if real.starts_with(state) || (real.starts_with(workspace) && !in_place) {
-        return Err(PlanError::RepoInside(real));
-    }
-    Ok(())
-}
-
-fn check_injects(injects: &[InjectFile], workspace: &Path, state: &Path) -> Result<(), PlanError> {
-    let mut all = injects.iter().map(|inject| workspace.join(inject.dst.as_path()));
-    match all.find(|dst| dst.starts_with(state)) {
-        Some(dst) => Err(PlanError::InjectInState(dst)),
-        None => Ok(()),
-    }
-}
-
-/// What a sandbox shows of the host holds nothing private and lies in nothing private: there is only one copy of the
-/// workspace that an agent sees, and it is the sandbox's own.
-fn check_shown(sandbox: Option<&Sandbox>, private: &[&PathBuf]) -> Result<(), PlanError> {
-    for shown in sandbox.iter().flat_map(|sandbox| &sandbox.read_only_paths) {
-        let shown =
-            fs::canonicalize(shown.value.as_path()).unwrap_or_else(|_| shown.value.as_path().to_owned());
-        let found = private.iter().find(|private| private.starts_with(&shown) || shown.starts_with(private));
-        if let Some(private) = found {
-            return Err(PlanError::Shown { shown, private: PathBuf::from(private) });
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -21,3 +21,7 @@ pub mod egress;
 pub mod record;
 
 pub mod seam;
+
+pub mod json;
+
+pub mod inference;

@@ -91,11 +91,11 @@ fn a_misspelt_subcommand_is_pointed_to_the_nearest() {
 }
 
 #[test]
-fn a_backend_that_is_not_here_is_refused_with_the_one_that_is() {
+fn a_backend_that_is_none_is_refused_with_those_that_are() {
     let pack = Pack::counter();
     pack.write(
         "crucible.toml",
-        &pack.read("crucible.toml").replace("backend = \"command\"", "backend = \"local\""),
+        &pack.read("crucible.toml").replace("backend = \"command\"", "backend = \"pod\""),
     );
     let ran = pack.run(&[]);
     assert_eq!(ran.code(), 3);

@@ -31,8 +31,20 @@ const BROKER_LAYERS: [&str; 16] = [
 ];
 
 /// The modules of policy, low to high.
-const POLICY_LAYERS: [&str; 10] =
-    ["diag", "ip", "host", "access", "endpoint", "no_proxy", "reason", "egress", "record", "seam"];
+const POLICY_LAYERS: [&str; 12] = [
+    "diag",
+    "json",
+    "ip",
+    "host",
+    "access",
+    "endpoint",
+    "no_proxy",
+    "reason",
+    "egress",
+    "record",
+    "seam",
+    "inference",
+];
 
 /// Files that may be longer than [`LINES_MAX`] before their tests, and why. This list only gets shorter.
 const LONG_FILES: [(&str, &str); 0] = [];

@@ -6,6 +6,7 @@ pub mod output;
 pub mod prompt;
 pub mod sandbox;
 pub mod status;
+pub mod toolbox;
 pub mod turn;
 
 pub use marker::{Escalation, Markers};
@@ -13,4 +14,5 @@ pub use output::with_last_line;
 pub use prompt::{Template, Values};
 pub use sandbox::SandboxTurn;
 pub use status::{Brief, Recent};
+pub use toolbox::Settings;
 pub use turn::{CommandTurn, TurnError, Turned};

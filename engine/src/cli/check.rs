@@ -16,10 +16,11 @@ use super::judged::editable;
 use super::run::{load, print, runtime};
 use crate::judge::{Known, Measured};
 use crate::pack::{Certificates, Pack};
-use crate::plan::{Overrides, RepoPlan, RunPlan, SandboxPlan};
+use crate::plan::{Inference, Model, Overrides, RepoPlan, RunPlan, SandboxPlan};
 use crate::report::plain;
 use crate::run::begin::{RunError, broker, gateway, measure, runner, self_test, spec};
 use crate::run::tail::{self, LogEnd};
+use crate::run::turns::variables;
 use crate::sys::env::Environment;
 use crate::sys::fs::{RelPath, Root, copy_tree, create_private_dir};
 use crate::sys::keeper::Keeper;
@@ -61,12 +62,16 @@ pub fn check(args: &CheckArgs) -> Result<Exit, CliError> {
 fn look(args: &CheckArgs) -> Result<Exit, CliError> {
     let env = Environment::of_this_process();
     let runtime = runtime()?;
+    let inference = Inference::of(&env)?;
     let manifest = absolute(&args.manifest.manifest)?;
     let pack = load(&manifest, None, &env, &runtime)?;
     let mut findings = Findings::default();
     findings.warnings.extend(pack.thawed.iter().map(ToString::to_string));
     findings.warnings.extend(pack.manifest.warnings().iter().map(|warning| warning.message.clone()));
-    let plan = RunPlan::resolve(pack, &Overrides::default())?;
+    let plan = RunPlan::resolve(pack, &Overrides { inference, ..Overrides::default() })?;
+    findings
+        .warnings
+        .extend(variables(&plan, &env).err().map(|error| format!("the first turn would fail to {error}")));
     let lints = warnings(&plan).into_iter();
     findings.warnings.extend(lints.map(|lint| format!("{}: {}", lint.subject, lint.message)));
     findings.trust = plan.agent.sandbox.iter().flat_map(trust).collect();
@@ -113,7 +118,9 @@ fn describe(plan: &RunPlan) -> String {
         ));
     }
     lines.push(("goal", plan.agent.goal.lines().next().unwrap_or_default().to_owned()));
-    lines.push(("agent_cmd", plan.agent.command.to_string()));
+    lines.push(("agent", carried(plan)));
+    lines.extend(plan.agent.command.iter().map(|command| ("agent_cmd", command.to_string())));
+    lines.extend(model(&plan.agent.model));
     lines.extend(plan.agent.env.keys().map(|name| ("agent env", name.to_string())));
     lines.extend(plan.agent.sandbox.iter().flat_map(reach));
     lines.extend(plan.agent.sandbox.iter().flat_map(trust).map(|line| ("trust", line)));
@@ -125,6 +132,22 @@ fn describe(plan: &RunPlan) -> String {
     lines.push(("measure_cmd", plan.judge.measure_cmd.to_string()));
     lines.push(("objective", format!("{}, {} is better", plan.judge.objective, plan.judge.direction)));
     lines.iter().map(|(name, text)| format!("{name:<13}{}\n", plain(text))).collect()
+}
+
+/// What runs in a turn, and where.
+fn carried(plan: &RunPlan) -> String {
+    let place = if plan.agent.sandbox.is_some() { "in a sandbox" } else { "on this host" };
+    format!("{} {place}", plan.agent.model.harness)
+}
+
+/// Which model turns use and who said so, without a value.
+fn model(model: &Model) -> Vec<(&'static str, String)> {
+    let mut lines = vec![("model", model.name.to_string())];
+    lines.extend(model.told().into_iter().map(|line| ("inference", line)));
+    lines.extend(
+        model.ambient.iter().map(|known| ("inference", format!("`{}` of the environment", known.name))),
+    );
+    lines
 }
 
 /// What a turn's sandbox reaches, each entry with its source.
@@ -283,7 +306,8 @@ fn in_scratch(plan: &RunPlan, scratch: &Path) -> Result<RunPlan, CliError> {
         let name = plan.manifest_path.file_name().unwrap_or_default();
         let pack = Pack::load(&copy.join(name))?;
         let overrides = Overrides { state_dir: Some(scratch.join("state")), ..Overrides::default() };
-        return Ok(RunPlan::resolve(pack, &overrides)?);
+        let copied = RunPlan::resolve(pack, &overrides)?;
+        return Ok(RunPlan { agent: plan.agent.clone(), ..copied });
     }
     let mut plan = plan.clone();
     if plan.in_place {

@@ -7,7 +7,7 @@ use super::args::ExplainArgs;
 use super::error::{CliError, absolute};
 use super::exit::Exit;
 use super::run::{load, print, runtime};
-use crate::plan::{Overrides, RunPlan};
+use crate::plan::{Inference, Overrides, RunPlan};
 use crate::sys::env::Environment;
 
 /// Explains one URL.
@@ -18,8 +18,10 @@ pub fn explain(args: &ExplainArgs) -> Result<Exit, CliError> {
     let wonder = Wonder::parse(&args.url, args.method.as_deref(), args.binary.as_deref())
         .map_err(|source| CliError::Url { url: args.url.clone(), source })?;
     let manifest = absolute(&args.manifest.manifest)?;
-    let pack = load(&manifest, None, &Environment::of_this_process(), &runtime()?)?;
-    let plan = RunPlan::resolve(pack, &Overrides::default())?;
+    let env = Environment::of_this_process();
+    let inference = Inference::of(&env)?;
+    let pack = load(&manifest, None, &env, &runtime()?)?;
+    let plan = RunPlan::resolve(pack, &Overrides { inference, ..Overrides::default() })?;
     let sandbox = plan.agent.sandbox.as_ref().ok_or(CliError::NoSandbox)?;
     print(&sandbox.egress.explain(&wonder).to_string())?;
     Ok(Exit::Ok)

@@ -30,6 +30,9 @@ pub enum CliError {
     /// The manifest or a file it names.
     #[error(transparent)]
     Pack(#[from] PackError),
+    /// The document of `CRUCIBLE_INFERENCE`.
+    #[error("read CRUCIBLE_INFERENCE")]
+    Inference(#[from] policy::inference::InferenceError),
     /// The command line against the pack.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -94,7 +97,8 @@ impl CliError {
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self {
-            CliError::Absent(_) | CliError::Unknown { .. } => Exit::Usage,
+            CliError::Absent(_) | CliError::Unknown { .. } | CliError::Inference(_) => Exit::Usage,
+            CliError::Run(RunError::Key(_) | RunError::Harness(_)) => Exit::Usage,
             CliError::Pack(_) => Exit::Manifest,
             CliError::Plan(PlanError::InjectInState(_) | PlanError::Shown { .. }) => Exit::Manifest,
             CliError::Plan(_) => Exit::Usage,

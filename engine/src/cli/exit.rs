@@ -40,7 +40,12 @@ pub enum Exit {
 const TABLE: [(Exit, u8, &str); 14] = [
     (Exit::Ok, 0, "It did what was asked. A run was solved or ran all its iterations."),
     (Exit::Failure, 1, "The engine could not go on: the disk, git, a restore. The message names the cause."),
-    (Exit::Usage, 2, "The arguments are wrong, or ask for something that this build does not have."),
+    (
+        Exit::Usage,
+        2,
+        "The arguments or the inference document are wrong, a model's key is not set, or something is asked for that this \
+         build does not have.",
+    ),
     (
         Exit::Manifest,
         3,

@@ -35,9 +35,10 @@ pub fn serve(args: &ServeArgs) -> Result<Exit, CliError> {
     // The broker is the last to go: while sandboxes end it still writes what they did.
     let broker = Arc::new(broker(&config.state_dir)?);
     // It has a thread and a runtime of its own, as the broker has.
-    let gateway = Gateway::start(config, Some(broker)).map_err(CliError::Gateway)?;
+    let gateway = Gateway::start(config, Some(broker.clone())).map_err(CliError::Gateway)?;
     let served = runtime.block_on(until_told(&gateway));
     let stopped = gateway.stop().map_err(CliError::Gateway);
+    drop(broker);
     served.and(stopped).map(|()| Exit::Ok)
 }
 

@@ -9,7 +9,7 @@ use super::error::{CliError, absolute};
 use super::exit::Exit;
 use crate::log::{Decision, Outcome};
 use crate::pack::Pack;
-use crate::plan::{Overrides, RunPlan};
+use crate::plan::{Inference, Overrides, RunPlan};
 use crate::report::ending::{Places, ending};
 use crate::report::{Progress, Report, Tally, Ui};
 use crate::run::begin::{Conducted, Given, RunError, conduct};
@@ -60,6 +60,7 @@ fn plan(
     runtime: &tokio::runtime::Runtime,
 ) -> Result<(RunPlan, Vec<String>), CliError> {
     let overrides = Overrides {
+        inference: Inference::of(env)?,
         goal: args.goal.clone(),
         goal_file: args.goal_file.as_deref().map(absolute).transpose()?,
         state_dir: args.state_dir.as_deref().map(absolute).transpose()?,
@@ -68,10 +69,12 @@ fn plan(
     };
     let pack = load(manifest, overrides.state_dir.as_deref(), env, runtime)?;
     let thawed = pack.thawed.iter().map(|thawed| format!("warning: {thawed}"));
-    let remarks = thawed
+    let mut remarks: Vec<String> = thawed
         .chain(pack.manifest.warnings().iter().map(|warning| format!("warning: {}", warning.message)))
         .collect();
-    Ok((RunPlan::resolve(pack, &overrides)?, remarks))
+    let plan = RunPlan::resolve(pack, &overrides)?;
+    remarks.extend(plan.agent.model.told().into_iter().map(|line| format!("inference: {line}")));
+    Ok((plan, remarks))
 }
 
 /// Loads the pack as frozen as it can be.

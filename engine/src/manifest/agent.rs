@@ -2,36 +2,45 @@
 //! It refuses to know how a turn is run.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
+use policy::inference::ModelFault;
+pub use policy::inference::ModelName;
+
 use super::At;
 use super::env::{self, EnvName, EnvValue};
-use super::error::{Mistake, Sink};
+use super::error::Sink;
+use super::harness::{self, Backend, Harness, Runner};
+use super::image;
 use super::keys::{Key, Kind, Rule, Table};
 use super::openshell::{self, Sandbox};
 use super::section::Section;
-use super::value::{Command, ManifestPath, ValueError, check_line, parse_duration};
+use super::value::{Command, ManifestPath, parse_duration};
 
-/// The model where the manifest names none.
+/// The model of Claude Code where the manifest names none.
 pub const DEFAULT_MODEL: &str = "claude-opus-4-6";
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60 * 60);
-const MODEL_CHARS: usize = 128;
 
 /// Who proposes, and what it is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agent {
-    /// The model that is asked for, and that the log names.
-    pub model: ModelName,
+    /// What carries a turn.
+    pub backend: Backend,
+    /// What runs in it.
+    pub harness: Harness,
+    /// The model that is asked for.
+    pub model: Option<ModelName>,
     /// The file of the prompt's template.
     pub method_prompt: Option<At<ManifestPath>>,
     /// What is to be reached.
     pub goal: Option<Goal>,
-    /// The command that makes a candidate.
-    pub command: At<Command>,
-    /// The sandbox that each turn runs in; without one the command runs in the workspace itself.
+    /// The command that makes a candidate, where the harness is one.
+    pub command: Option<At<Command>>,
+    /// The sandbox that each turn runs in; without one it runs on this host, in the workspace itself.
     pub sandbox: Option<Sandbox>,
+    /// A directory of skills, copied into the workspace for each turn.
+    pub toolbox_dir: Option<At<ManifestPath>>,
     /// How long a turn may take.
     pub timeout: Duration,
     /// How long a turn may print nothing.
@@ -49,25 +58,12 @@ pub enum Goal {
     File(At<ManifestPath>),
 }
 
-/// The name of a model: 1 to 128 characters without blanks.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ModelName(String);
-
 /// What can be wrong with `[agent]`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AgentError {
     /// Two goals.
     #[error("[agent] has both `goal` and `goal_file`")]
     TwoGoals,
-    /// The contract's default, `local`, is not in this build.
-    #[error("[agent].backend is missing: it would mean \"local\", and this build has {BUILT}")]
-    NoBackend,
-    /// A backend of the contract that this build lacks.
-    #[error("[agent].backend = \"{name}\" is not in this build, which has {BUILT}")]
-    BackendNotBuilt {
-        /// `local`.
-        name: &'static str,
-    },
     /// A backend of nobody.
     #[error("[agent].backend = \"{name}\" is no backend")]
     UnknownBackend {
@@ -77,17 +73,16 @@ pub enum AgentError {
     /// Nothing to run.
     #[error("[agent].agent_cmd is missing: it is what the {runner} \"command\" runs")]
     NoCommand {
-        /// `backend`, or `harness` where a sandbox is.
+        /// `backend`, or `harness` where that is another.
         runner: &'static str,
     },
-    /// The contract's default, `claude`, is not in this build.
-    #[error("[agent].harness is missing: it would mean \"claude\", and this build has only \"command\"")]
-    NoHarness,
-    /// A harness of the contract that this build lacks.
-    #[error("[agent].harness = \"{name}\" is not in this build, which has only \"command\"")]
-    HarnessNotBuilt {
-        /// As the contract has it.
-        name: &'static str,
+    /// A harness of the contract that no driver is written for.
+    #[error(
+        "[agent].harness = \"{harness}\" is not in this build: it has no driver that runs it and reads its output"
+    )]
+    NoDriver {
+        /// `hermes`, `opencode` or `pi`.
+        harness: Harness,
     },
     /// A harness of nobody.
     #[error("[agent].harness = \"{name}\" is no harness")]
@@ -95,21 +90,17 @@ pub enum AgentError {
         /// As written, shortened.
         name: String,
     },
+    /// A harness that is not run.
+    #[error("[agent].harness does not go with backend = \"command\", which runs agent_cmd")]
+    HarnessBesideCommand,
     /// What only a sandbox has, beside a backend without one.
-    #[error("{key} goes with backend = \"openshell\"")]
-    SandboxAlone {
-        /// `[agent].harness` or `[agent.openshell]`.
-        key: &'static str,
-    },
+    #[error("[agent.openshell] goes with backend = \"openshell\"")]
+    SandboxAlone,
     /// Not a model's name.
-    #[error("[agent].model is not a name: it has 1 to {MODEL_CHARS} characters and no blanks")]
-    Model,
+    #[error("[agent].model {0}")]
+    Model(ModelFault),
 }
 
-/// The backends of this build, as a message lists them.
-const BUILT: &str = "\"command\" and \"openshell\"";
-/// The harnesses that are known and absent.
-const HARNESSES: [&str; 5] = ["claude", "codex", "hermes", "opencode", "pi"];
 const NO_IMAGE: &str = "launches no images";
 
 /// `[agent]`.
@@ -117,29 +108,33 @@ pub(super) static TABLE: Table = Table {
     path: "agent",
     doc: "Who proposes a candidate, and what it is told.",
     keys: &[
-        Key::demanded(
+        Key::optional(
             "backend",
-            Kind::OneOf(&["command", "openshell"]),
-            "How a turn is run. `command` runs `agent_cmd` in the workspace, and `openshell` runs its harness in a \
-             sandbox. The contract's `local`, which is also what leaving the key out means there, is not in this build.",
+            Kind::OneOf(harness::BACKENDS),
+            "\"local\"",
+            "What carries a turn. `local` runs the harness on this host, in the workspace; `openshell` runs it in a sandbox; \
+             `command` runs `agent_cmd` on this host, in the workspace.",
         ),
         Key::optional(
             "harness",
-            Kind::OneOf(&["command"]),
-            "the contract's `\"claude\"`, which is not in this build",
-            "What runs in the sandbox: `command` runs `agent_cmd`. The contract's `claude`, `codex`, `hermes`, \
-             `opencode` and `pi` are not in this build.",
+            Kind::OneOf(harness::HARNESSES),
+            "\"claude\"",
+            "What runs in a turn: `claude` is Claude Code, `codex` is Codex, and `command` runs `agent_cmd`. The contract's \
+             `hermes`, `opencode` and `pi` are refused: no driver runs them. An inference document picks the harness by its \
+             protocol, but a command stays one.",
         ),
-        Key::demanded(
+        Key::optional(
             "agent_cmd",
             Kind::Command,
+            "none",
             "Run by `sh -c` in the workspace, or in the sandbox's view of it: its changes are the candidate.",
         ),
         Key::optional(
             "model",
             Kind::Text,
             "\"claude-opus-4-6\"",
-            "Recorded in the log's `start` line. The command is not told: give it what it needs in `[agent.env]`.",
+            "The model that the harness asks for, and that the log's `start` line names. 1 to 128 characters without blanks. \
+             A command is not told. `codex` has no default. An inference document's model takes its place.",
         ),
         Key::optional(
             "method_prompt",
@@ -164,18 +159,31 @@ pub(super) static TABLE: Table = Table {
         ),
         Key::optional("env", Kind::Names, "empty", env::TABLE.doc),
         Key::optional("openshell", Kind::Table(&openshell::TABLE), "none", openshell::TABLE.doc),
-        Key::absent("toolbox_dir", "brings no skills into a turn"),
+        Key::optional(
+            "toolbox_dir",
+            Kind::Path,
+            "none",
+            "A directory of skills, relative to the manifest's directory. It is read once, without links, at most 1,000 files \
+             and 16 MiB, and stands in `.claude/skills` of the workspace anew for each turn.",
+        ),
+        Key::optional(
+            "allow_unverified_image",
+            Kind::Flag,
+            "false",
+            "For a controller: whether it may launch on an image that its catalog cannot vouch for. The engine reads its form \
+             only.",
+        ),
+        Key::optional("requires", Kind::Demands, "empty", image::REQUIRES.doc),
+        Key::optional("prefers", Kind::Demands, "empty", image::PREFERS.doc),
         Key::absent("sandbox_image", NO_IMAGE),
-        Key::absent("allow_unverified_image", NO_IMAGE),
-        Key::absent("requires", NO_IMAGE),
-        Key::absent("prefers", NO_IMAGE),
         Key::absent("broker", "serves no tools to an agent"),
         Key::absent("relay", "relays no files into a sandbox"),
     ],
     rules: &[
         Rule::NotBoth("goal", "goal_file"),
-        Rule::OnlyWith("backend", "openshell", "harness"),
-        Rule::NeededWith("backend", "openshell", "harness"),
+        Rule::NotWith("backend", "command", "harness"),
+        Rule::NeededWith("backend", "command", "agent_cmd"),
+        Rule::NeededWith("harness", "command", "agent_cmd"),
         Rule::OnlyWith("backend", "openshell", "openshell"),
     ],
     example: "[agent]\nbackend = \"command\"\nagent_cmd = \"./bump.sh\"\nmethod_prompt = \"method.md\"\ngoal = \"raise the \
@@ -186,18 +194,20 @@ impl AgentError {
     pub(super) fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::TwoGoals => "keep the one that is meant",
-            Self::NoBackend | Self::BackendNotBuilt { .. } | Self::UnknownBackend { .. } => {
-                "write backend = \"command\" and, in agent_cmd, the command that runs your agent; \"openshell\" runs it in \
-                 a sandbox"
+            Self::UnknownBackend { .. } => {
+                "\"local\" runs the harness on this host, \"openshell\" in a sandbox, and \"command\" runs agent_cmd"
             }
-            Self::NoHarness | Self::HarnessNotBuilt { .. } | Self::UnknownHarness { .. } => {
-                "write harness = \"command\" and, in agent_cmd, the command that runs your agent in the sandbox"
+            Self::NoDriver { .. } | Self::UnknownHarness { .. } => {
+                "write \"claude\" or \"codex\", or \"command\" and, in agent_cmd, the command that runs your agent"
             }
-            Self::SandboxAlone { .. } => "remove it, or write backend = \"openshell\" for a sandbox",
+            Self::HarnessBesideCommand => {
+                "remove it, or write backend = \"local\" to run a harness on this host"
+            }
+            Self::SandboxAlone => "remove it, or write backend = \"openshell\" for a sandbox",
             Self::NoCommand { .. } => {
                 "write agent_cmd = \"…\" with the command that makes a candidate in the workspace"
             }
-            Self::Model => return None,
+            Self::Model(_) => "write the name that the model's provider has for it",
         };
         Some(hint.to_owned())
     }
@@ -205,11 +215,39 @@ impl AgentError {
 
 /// Reads the table; `at` is where a missing key is reported.
 pub(super) fn decode(section: &Section<'_>, at: &Range<usize>, sink: &mut Sink) -> Option<Agent> {
-    let command = section.value("agent_cmd", sink, Command::parse);
-    let runner = runner(section, at, sink);
+    let runner = harness::decode(section, at, sink);
+    let sandboxed = runner.as_ref().is_some_and(|runner| runner.backend == Backend::Openshell);
     let sandbox = sandbox(section, at, sink);
-    let model = section.parse("model", sink, ModelName::parse);
+    let model = section.parse("model", sink, model);
     let method_prompt = section.value("method_prompt", sink, ManifestPath::parse);
+    let toolbox_dir = section.value("toolbox_dir", sink, ManifestPath::parse);
+    let goal = goal(section, sink);
+    let timeout = section.value("timeout", sink, parse_duration);
+    let idle_timeout = section.value("idle_timeout", sink, parse_duration).map(|timeout| timeout.value);
+    if let (Some((entries, _)), true) = (section.table("env"), sandboxed) {
+        env::check_for_sandbox(entries, sink);
+    }
+    for (entries, _) in ["requires", "prefers"].into_iter().filter_map(|name| section.table(name)) {
+        image::check(entries, sink);
+    }
+    let env = section.table("env").map(|(entries, _)| env::decode(entries, sink)).unwrap_or_default();
+    let Runner { backend, harness, command } = runner?;
+    Some(Agent {
+        backend,
+        harness,
+        model: model.map(|model| model.value),
+        method_prompt,
+        goal,
+        command,
+        sandbox: sandbox.filter(|_| sandboxed),
+        toolbox_dir,
+        timeout: timeout.map_or(DEFAULT_TIMEOUT, |timeout| timeout.value),
+        idle_timeout,
+        env,
+    })
+}
+
+fn goal(section: &Section<'_>, sink: &mut Sink) -> Option<Goal> {
     let text =
         section.text("goal").map(|At { value, span }| Goal::Text(At { value: value.to_owned(), span }));
     let file = section.value("goal_file", sink, ManifestPath::parse).map(Goal::File);
@@ -218,71 +256,7 @@ pub(super) fn decode(section: &Section<'_>, at: &Range<usize>, sink: &mut Sink) 
             if goal.start < goal_file.start { (goal, goal_file) } else { (goal_file, goal) };
         sink.put_related(second, AgentError::TwoGoals, (first, "the other one"));
     }
-    let timeout = section.value("timeout", sink, parse_duration);
-    let idle_timeout = section.value("idle_timeout", sink, parse_duration).map(|timeout| timeout.value);
-    if let (Some((entries, _)), Some(Runner::Sandbox)) = (section.table("env"), runner) {
-        env::check_for_sandbox(entries, sink);
-    }
-    let env = section.table("env").map(|(entries, _)| env::decode(entries, sink)).unwrap_or_default();
-    Some(Agent {
-        model: model.map_or_else(ModelName::default, |model| model.value),
-        method_prompt,
-        goal: text.or(file),
-        command: command.filter(|_| runner.is_some())?,
-        sandbox: sandbox.filter(|_| runner == Some(Runner::Sandbox)),
-        timeout: timeout.map_or(DEFAULT_TIMEOUT, |timeout| timeout.value),
-        idle_timeout,
-        env,
-    })
-}
-
-/// What runs the command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Runner {
-    Engine,
-    Sandbox,
-}
-
-/// What runs the command, if anything of this build is meant to.
-fn runner(section: &Section<'_>, at: &Range<usize>, sink: &mut Sink) -> Option<Runner> {
-    match (section.place("backend"), section.text("backend")) {
-        (None, _) if !section.misspells("backend") => sink.put(at.clone(), AgentError::NoBackend),
-        (Some(_), Some(At { value: "command", .. })) => {
-            for (key, title) in [("harness", "[agent].harness"), ("openshell", "[agent.openshell]")] {
-                if let Some(place) = section.place(key) {
-                    sink.put(place, AgentError::SandboxAlone { key: title });
-                }
-            }
-            want_command(section, at, "backend", sink);
-            return Some(Runner::Engine);
-        }
-        (Some(_), Some(At { value: "openshell", .. })) => {
-            return harness(section, at, sink).then_some(Runner::Sandbox);
-        }
-        (Some(_), Some(At { value, span })) => sink.put(span, not_a_backend(value)),
-        _ => {}
-    }
-    None
-}
-
-/// Whether the harness is the one that runs commands.
-fn harness(section: &Section<'_>, at: &Range<usize>, sink: &mut Sink) -> bool {
-    match (section.place("harness"), section.text("harness")) {
-        (None, _) if !section.misspells("harness") => sink.put(at.clone(), AgentError::NoHarness),
-        (Some(_), Some(At { value: "command", .. })) => {
-            want_command(section, at, "harness", sink);
-            return true;
-        }
-        (Some(_), Some(At { value, span })) => sink.put(span, not_a_harness(value)),
-        _ => {}
-    }
-    false
-}
-
-fn want_command(section: &Section<'_>, at: &Range<usize>, runner: &'static str, sink: &mut Sink) {
-    if section.place("agent_cmd").is_none() && !section.misspells("agent_cmd") {
-        sink.put(at.clone(), AgentError::NoCommand { runner });
-    }
+    text.or(file)
 }
 
 /// Reads `[agent.openshell]`, there or not; where the backend is another, only its own mistakes matter.
@@ -296,47 +270,6 @@ fn sandbox(section: &Section<'_>, at: &Range<usize>, sink: &mut Sink) -> Option<
     Some(openshell::decode(&table, sink))
 }
 
-fn not_a_harness(name: &str) -> AgentError {
-    match HARNESSES.into_iter().find(|known| *known == name) {
-        Some(name) => AgentError::HarnessNotBuilt { name },
-        None => AgentError::UnknownHarness { name: super::value::shorten(name) },
-    }
-}
-
-fn not_a_backend(name: &str) -> AgentError {
-    match name {
-        "local" => AgentError::BackendNotBuilt { name: "local" },
-        _ => AgentError::UnknownBackend { name: super::value::shorten(name) },
-    }
-}
-
-impl ModelName {
-    /// Reads a name.
-    ///
-    /// # Errors
-    /// Blanks, control characters, more than 128 characters.
-    pub fn parse(text: &str) -> Result<Self, Mistake> {
-        check_line(text).map_err(|error: ValueError| Mistake::from(("[agent].model", error)))?;
-        if text.chars().any(char::is_whitespace) || text.chars().count() > MODEL_CHARS {
-            return Err(AgentError::Model.into());
-        }
-        Ok(Self(text.to_owned()))
-    }
-
-    /// As it was written.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl Default for ModelName {
-    fn default() -> Self {
-        Self(DEFAULT_MODEL.to_owned())
-    }
-}
-
-impl fmt::Display for ModelName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+fn model(text: &str) -> Result<ModelName, AgentError> {
+    ModelName::parse(text).map_err(AgentError::Model)
 }

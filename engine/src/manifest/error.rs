@@ -6,8 +6,11 @@ use std::ops::Range;
 use policy::diag::{Diagnostic, Source};
 
 use super::keys::{Kind, ROOT, TABLES, Table};
-use super::{AgentError, EnvError, FileError, InjectError, JudgeError, OpenshellError, PathError, RepoError};
-use super::{ValueError, WorkspaceError, WorldError};
+use super::{
+    AgentError, EnvError, FileError, ImageError, InjectError, JudgeError, OpenshellError, PathError,
+    RepoError,
+};
+use super::{ValueError, WorkflowError, WorkspaceError, WorldError};
 
 /// One mistake in a manifest or in the files it names, by what is wrong rather than by how it reads.
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +87,9 @@ pub enum Mistake {
     /// `[agent]`.
     #[error(transparent)]
     Agent(#[from] AgentError),
+    /// `[agent.requires]` or `[agent.prefers]`.
+    #[error(transparent)]
+    Image(#[from] ImageError),
     /// `[agent.env]`.
     #[error(transparent)]
     Env(#[from] EnvError),
@@ -96,6 +102,9 @@ pub enum Mistake {
     /// `[world]`.
     #[error(transparent)]
     World(#[from] WorldError),
+    /// `[workflow]`.
+    #[error(transparent)]
+    Workflow(#[from] WorkflowError),
     /// A file that the manifest names.
     #[error(transparent)]
     File(#[from] FileError),
@@ -163,9 +172,7 @@ impl Found {
             mistake,
             Mistake::Missing { .. }
                 | Mistake::Repo(RepoError::Neither)
-                | Mistake::Agent(
-                    AgentError::NoBackend | AgentError::NoCommand { .. } | AgentError::NoHarness
-                )
+                | Mistake::Agent(AgentError::NoCommand { .. })
                 | Mistake::World(WorldError::Unpaired { .. })
         )
     }
@@ -205,10 +212,12 @@ fn hint(mistake: &Mistake) -> Option<String> {
         Mistake::Workspace(error) => error.hint(),
         Mistake::Inject(error) => error.hint(),
         Mistake::Agent(error) => error.hint(),
+        Mistake::Image(error) => error.hint(),
         Mistake::Env(error) => error.hint(),
         Mistake::Openshell(error) => error.hint(),
         Mistake::Judge(error) => error.hint(),
         Mistake::World(error) => error.hint(),
+        Mistake::Workflow(error) => error.hint(),
         Mistake::File(error) => error.hint(),
     }
 }
@@ -258,6 +267,7 @@ fn type_hint(key: &str, expected: &str, found: &str) -> Option<String> {
         ("an integer" | "a number", "a string") => Some("write it without quotes".into()),
         ("an array of strings", "a string") => Some(format!("put it in brackets: {name} = [\"…\"]")),
         ("a boolean", _) => Some("write true or false, without quotes".into()),
+        ("an array of tables", "a table") => Some("write the header with two pairs of brackets".into()),
         ("a table", "an array") => Some("write the header with one pair of brackets".into()),
         ("an array of injects", "a string") => Some(format!("put it in brackets: {name} = [\"…\"]")),
         _ => None,
@@ -272,7 +282,9 @@ pub(super) fn expected(kind: Kind) -> &'static str {
         Kind::Thousandths(_) => "a number",
         Kind::Texts => "an array of strings",
         Kind::Injects => "an array of injects",
-        Kind::Table(Table { .. }) | Kind::Names => "a table",
+        Kind::Tables(_) => "an array of tables",
+        Kind::Float => "a number",
+        Kind::Table(Table { .. }) | Kind::Names | Kind::Demands => "a table",
         Kind::Text | Kind::Path | Kind::Command | Kind::Duration | Kind::Within(_) => "a string",
         Kind::Size(_) | Kind::OneOf(_) | Kind::Never => "a string",
     }

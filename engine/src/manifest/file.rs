@@ -20,6 +20,28 @@ pub enum FileError {
         /// With its article.
         what: &'static str,
     },
+    /// Something is there that is no directory.
+    #[error("{} is a file, and a directory is meant", .path.display())]
+    NotADirectory {
+        /// The path as resolved.
+        path: PathBuf,
+    },
+    /// A toolbox that the agent could change.
+    #[error("{} lies in the workspace, which is made anew", .path.display())]
+    InWorkspace {
+        /// The path as resolved.
+        path: PathBuf,
+    },
+    /// A toolbox with too much in it.
+    #[error("{} holds more than {files} files or {bytes} bytes", .path.display())]
+    TooMuch {
+        /// The path as resolved.
+        path: PathBuf,
+        /// The limit of files.
+        files: usize,
+        /// The limit of bytes.
+        bytes: u64,
+    },
     /// A link where none is followed.
     #[error("{} is a symbolic link or lies behind one", .path.display())]
     Link {
@@ -124,6 +146,9 @@ impl FileError {
             Self::NoMatch { .. } => {
                 "links, special files, the workspace, `state` and `.git` are never matched"
             }
+            Self::NotADirectory { .. } => "name the directory that holds it",
+            Self::InWorkspace { .. } => "keep it beside the manifest",
+            Self::TooMuch { .. } => "keep only what the agent is to read in it",
             Self::TooMany { .. } => "name the files or directories that are meant",
             Self::NotPem { .. } | Self::NoCertificate { .. } => {
                 "each certificate stands between the lines -----BEGIN CERTIFICATE----- and -----END CERTIFICATE-----"

@@ -4,7 +4,7 @@
 use policy::diag::did_you_mean;
 
 use super::number::Bounds;
-use super::{agent, env, inject, judge, openshell, repo, traffic, workspace, world};
+use super::{agent, env, image, inject, judge, openshell, repo, traffic, workflow, workspace, world};
 
 /// What a key's value must look like.
 #[derive(Clone, Copy, Debug)]
@@ -35,8 +35,14 @@ pub(super) enum Kind {
     Injects,
     /// A table with keys of its own.
     Table(&'static Table),
+    /// A list of tables, each with these keys.
+    Tables(&'static Table),
+    /// A finite number.
+    Float,
     /// A table of names that the author chooses, each with a text.
     Names,
+    /// A table of capabilities of an image, each with a demand.
+    Demands,
     /// The key is never read.
     Never,
 }
@@ -46,8 +52,6 @@ pub(super) enum Kind {
 pub(super) enum Presence {
     /// Its absence is an error.
     Required,
-    /// Its absence is an error that the table's decoder words by itself.
-    Demanded,
     /// It may be left out; the text says what then holds.
     Optional(&'static str),
     /// The contract knows it and this build does not. The text says what is missing.
@@ -78,6 +82,8 @@ pub(super) enum Rule {
     Pair(&'static str, &'static str),
     /// The last stands there only where the first is this word.
     OnlyWith(&'static str, &'static str, &'static str),
+    /// The last does not stand there where the first is this word.
+    NotWith(&'static str, &'static str, &'static str),
     /// The last stands there wherever the first is this word.
     NeededWith(&'static str, &'static str, &'static str),
 }
@@ -102,10 +108,6 @@ impl Key {
         Self { name, kind, presence: Presence::Required, doc }
     }
 
-    pub(super) const fn demanded(name: &'static str, kind: Kind, doc: &'static str) -> Self {
-        Self { name, kind, presence: Presence::Demanded, doc }
-    }
-
     pub(super) const fn optional(
         name: &'static str,
         kind: Kind,
@@ -121,7 +123,7 @@ impl Key {
 
     /// Whether a manifest without the key is refused.
     pub(super) fn is_required(&self) -> bool {
-        matches!(self.presence, Presence::Required | Presence::Demanded)
+        matches!(self.presence, Presence::Required)
     }
 
     /// Whether this build reads the key.
@@ -159,14 +161,16 @@ pub(super) const TABLES: &[&Table] = &[
     &inject::TABLE,
     &agent::TABLE,
     &env::TABLE,
+    &image::REQUIRES,
+    &image::PREFERS,
     &openshell::TABLE,
     &openshell::LIMITS,
     &traffic::TABLE,
     &judge::TABLE,
     &world::TABLE,
+    &workflow::TABLE,
+    &workflow::TASK,
 ];
-
-const NO_PLAN: &str = "runs the built-in propose, apply, measure, decide graph only";
 
 /// The top of the file.
 pub(super) static ROOT: Table = Table {
@@ -181,7 +185,7 @@ pub(super) static ROOT: Table = Table {
         Key::absent("search", "has no wide rounds and runs one candidate at a time"),
         Key::absent("outputs", "serves no tools, so nothing writes outside on the run's behalf"),
         Key::absent("capabilities", "discloses no credentials and no reach"),
-        Key::absent("workflow", NO_PLAN),
+        Key::optional("workflow", Kind::Table(&workflow::TABLE), "the built-in tasks", workflow::TABLE.doc),
         Key::absent("deploy", "does not deploy"),
         Key::absent("component", "runs one repository at a time"),
     ],
@@ -212,6 +216,7 @@ mod tests {
                 | Rule::NotBoth(a, b)
                 | Rule::Pair(a, b)
                 | Rule::OnlyWith(a, _, b)
+                | Rule::NotWith(a, _, b)
                 | Rule::NeededWith(a, _, b)) = rule;
                 assert!(table.key(a).is_some() && table.key(b).is_some(), "[{}] {a} {b}", table.path);
             }

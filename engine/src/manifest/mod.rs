@@ -5,6 +5,8 @@ mod agent;
 mod env;
 mod error;
 mod file;
+mod harness;
+mod image;
 mod inject;
 mod judge;
 mod keys;
@@ -17,6 +19,7 @@ mod schema;
 mod section;
 mod traffic;
 mod value;
+mod workflow;
 mod workspace;
 mod world;
 
@@ -30,6 +33,8 @@ pub use env::{EnvError, EnvName, EnvValue};
 pub use error::Mistake;
 pub(crate) use error::Sink;
 pub use file::FileError;
+pub use harness::{Backend, Harness};
+pub use image::ImageError;
 pub use inject::{Inject, InjectError, Pattern, RESERVED};
 pub(crate) use inject::{check_destinations, check_dst};
 pub use judge::{Judge, JudgeError, Objective};
@@ -39,6 +44,7 @@ pub use repo::{GitRef, Repo, RepoError, RepoSource, RepoUrl};
 pub use schema::schema;
 pub use traffic::TrafficLimits;
 pub use value::{Command, DEFAULT_TIMEOUT, ManifestPath, PathError, RelPath, ValueError, parse_duration};
+pub use workflow::{EngineOp, Join, Lane, SessionName, Task, TaskKind, TaskName, Workflow, WorkflowError};
 pub(crate) use workspace::STATE_DIR;
 pub use workspace::{Workspace, WorkspaceDir, WorkspaceError};
 pub use world::{World, WorldError};
@@ -68,6 +74,8 @@ pub struct Manifest {
     pub judge: Judge,
     /// `[world]`.
     pub world: World,
+    /// `[workflow]`; without it the built-in tasks.
+    pub workflow: Option<Workflow>,
     source: Source,
     warnings: Vec<Diagnostic>,
 }

@@ -13,7 +13,7 @@ use super::keys::{Key, ROOT, Table};
 use super::section::Section;
 use super::value::shorten;
 use super::{Manifest, ManifestErrors};
-use super::{agent, judge, repo, workspace, world};
+use super::{agent, judge, repo, workflow, workspace, world};
 
 /// More mistakes than this of one sort are not told apart.
 const MOST: usize = 1000;
@@ -34,8 +34,8 @@ pub(super) fn decode(source: Source) -> Result<Manifest, ManifestErrors> {
     );
     let diagnostics = all.into_errors(&source);
     match tables {
-        Some(Tables { repo, workspace, agent, judge, world }) if diagnostics.is_empty() => {
-            Ok(Manifest { repo, workspace, agent, judge, world, source, warnings })
+        Some(Tables { repo, workspace, agent, judge, world, workflow }) if diagnostics.is_empty() => {
+            Ok(Manifest { repo, workspace, agent, judge, world, workflow, source, warnings })
         }
         _ => Err(ManifestErrors::new(source, diagnostics)),
     }
@@ -121,6 +121,7 @@ struct Tables {
     agent: agent::Agent,
     judge: judge::Judge,
     world: world::World,
+    workflow: Option<workflow::Workflow>,
 }
 
 impl Tables {
@@ -138,6 +139,7 @@ impl Tables {
         let agent_section = open("agent", &agent::TABLE);
         let judge_section = open("judge", &judge::TABLE);
         let world_section = open("world", &world::TABLE);
+        let workflow_section = root.place("workflow").and_then(|_| open("workflow", &workflow::TABLE));
         let place = |name| root.place(name).unwrap_or(top.clone());
         let repo = repo_section.and_then(|section| repo::decode(&section, &place("repo"), sink));
         let workspace =
@@ -145,7 +147,16 @@ impl Tables {
         let agent = agent_section.and_then(|section| agent::decode(&section, &place("agent"), sink));
         let judge = judge_section.and_then(|section| judge::decode(&section, sink));
         let world = world_section.and_then(|section| world::decode(&section, sink));
-        Some(Self { repo: repo?, workspace: workspace?, agent: agent?, judge: judge?, world: world? })
+        let workflow =
+            workflow_section.and_then(|section| workflow::decode(&section, &place("workflow"), sink));
+        Some(Self {
+            repo: repo?,
+            workspace: workspace?,
+            agent: agent?,
+            judge: judge?,
+            world: world?,
+            workflow,
+        })
     }
 }
 

@@ -100,7 +100,9 @@ fn type_name(kind: Kind) -> String {
         Kind::Injects => "list of texts and tables".to_owned(),
         // A page of mdBook names a heading by its letters alone.
         Kind::Table(table) => format!("[table](#{})", table.path.replace('.', "")),
-        Kind::Names => "table of texts".to_owned(),
+        Kind::Tables(table) => format!("list of [tables](#{})", table.path.replace('.', "")),
+        Kind::Float => "finite number".to_owned(),
+        Kind::Names | Kind::Demands => "table of texts".to_owned(),
         Kind::Never => "none".to_owned(),
     }
 }
@@ -111,6 +113,7 @@ fn sentence(rule: &Rule) -> String {
         Rule::NotBoth(a, b) => format!("`{a}` and `{b}` exclude each other."),
         Rule::Pair(a, b) => format!("`{a}` and `{b}` are there together or not at all."),
         Rule::OnlyWith(key, word, other) => format!("`{other}` goes with `{key} = \"{word}\"` only."),
+        Rule::NotWith(key, word, other) => format!("`{other}` does not go with `{key} = \"{word}\"`."),
         Rule::NeededWith(key, word, other) => format!("`{key} = \"{word}\"` needs `{other}`."),
     }
 }

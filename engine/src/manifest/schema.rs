@@ -4,6 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::env::NAME_PATTERN;
+use super::image::CAPABILITY_PATTERN;
 use super::inject;
 use super::keys::{Key, Kind, Presence, ROOT, Rule, Table};
 use super::number;
@@ -42,12 +43,19 @@ fn rule(rule: &Rule) -> Value {
         Rule::NotBoth(a, b) => json!({ "not": { "required": [a, b] } }),
         Rule::Pair(a, b) => json!({ "dependentRequired": { a: [b], b: [a] } }),
         Rule::OnlyWith(key, word, other) => {
-            json!({ "if": { "required": [other] }, "then": { "properties": { key: { "const": word } } } })
+            json!({ "if": { "required": [other] }, "then": where_it_is(key, word) })
+        }
+        Rule::NotWith(key, word, other) => {
+            json!({ "if": where_it_is(key, word), "then": { "not": { "required": [other] } } })
         }
         Rule::NeededWith(key, word, other) => {
-            json!({ "if": { "properties": { key: { "const": word } } }, "then": { "required": [other] } })
+            json!({ "if": where_it_is(key, word), "then": { "required": [other] } })
         }
     }
+}
+
+fn where_it_is(key: &str, word: &str) -> Value {
+    json!({ "properties": { key: { "const": word } }, "required": [key] })
 }
 
 fn key(key: &Key) -> Value {
@@ -90,10 +98,17 @@ fn kind(kind: Kind) -> Value {
             json!({ "type": "array", "items": { "oneOf": [text, table(&inject::TABLE)] } })
         }
         Kind::Table(inner) => table(inner),
+        Kind::Tables(inner) => json!({ "type": "array", "items": table(inner) }),
+        Kind::Float => json!({ "type": "number" }),
         Kind::Names => json!({
             "type": "object",
             "propertyNames": { "pattern": NAME_PATTERN },
             "additionalProperties": { "type": "string" },
+        }),
+        Kind::Demands => json!({
+            "type": "object",
+            "propertyNames": { "pattern": CAPABILITY_PATTERN },
+            "additionalProperties": { "type": "string", "minLength": 1 },
         }),
         Kind::Never => json!(false),
     }

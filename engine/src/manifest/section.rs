@@ -92,6 +92,35 @@ impl<'d> Section<'d> {
             .unwrap_or_default()
     }
 
+    /// The tables of the list under that key, each checked against `spec`; an item that is no table is reported.
+    pub(super) fn tables(
+        &self,
+        name: &str,
+        spec: &'static Table,
+        sink: &mut Sink,
+    ) -> Vec<(Section<'d>, Range<usize>)> {
+        let mut read = Vec::new();
+        for item in self.items(name) {
+            match item.get_ref().as_table() {
+                Some(entries) => {
+                    read.push((Section::open(spec, Some(entries), &item.span(), sink), item.span()));
+                }
+                None => {
+                    let error = ValueError::WrongType { expected: "a table", found: found(item.get_ref()) };
+                    let key = format!("an item of {}", self.spec.key_title(name));
+                    sink.put(item.span(), Mistake::Value { key, error });
+                }
+            }
+        }
+        read
+    }
+
+    /// The finite number under that key, whole or not.
+    pub(super) fn float(&self, name: &str) -> Option<f64> {
+        let (_, value) = self.find(name)?;
+        float_of(value.get_ref())
+    }
+
     /// The good texts of the list under that key; the others are reported already.
     pub(super) fn texts(&self, name: &str) -> Vec<At<&'d str>> {
         let good = |item: &'d Spanned<DeValue<'d>>| {
@@ -174,8 +203,10 @@ fn fits(kind: Kind, value: &DeValue<'_>) -> Result<(), ValueError> {
     }
     let right = match kind {
         Kind::Flag => value.is_bool(),
-        Kind::Injects | Kind::Texts => value.is_array(),
-        Kind::Table(_) | Kind::Names => value.is_table(),
+        Kind::Injects | Kind::Texts | Kind::Tables(_) => value.is_array(),
+        Kind::Float if value.is_float() && float_of(value).is_none() => return Err(ValueError::NotFinite),
+        Kind::Float => float_of(value).is_some(),
+        Kind::Table(_) | Kind::Names | Kind::Demands => value.is_table(),
         Kind::Duration => {
             number::unitless(value)?;
             value.is_str()
@@ -186,6 +217,15 @@ fn fits(kind: Kind, value: &DeValue<'_>) -> Result<(), ValueError> {
         return Err(ValueError::WrongType { expected: expected(kind), found: found(value) });
     }
     value.as_str().map_or(Ok(()), value::check_text)
+}
+
+fn float_of(value: &DeValue<'_>) -> Option<f64> {
+    let text = match value {
+        DeValue::Float(float) => float.as_str(),
+        DeValue::Integer(integer) if integer.radix() == 10 => integer.as_str(),
+        _ => return None,
+    };
+    text.replace('_', "").parse().ok().filter(|number: &f64| number.is_finite())
 }
 
 /// How a message names the type of a value.

@@ -4,6 +4,7 @@
 mod error;
 mod identity;
 mod inject;
+mod toolbox;
 mod tree;
 mod trust;
 
@@ -18,6 +19,7 @@ pub use error::PackError;
 use error::file_error;
 pub use identity::{Component, IdentityParts, InjectIdentity, RunIdentity};
 pub use inject::{InjectFile, Origin};
+pub use toolbox::{ToolFile, Toolbox};
 pub use tree::{Base, BaseFile};
 pub use trust::{Certificates, MAX_CERTIFICATES_BYTES};
 
@@ -44,6 +46,8 @@ pub struct Pack {
     pub certificates: Option<Certificates>,
     /// Every file to inject, by destination.
     pub injects: Vec<InjectFile>,
+    /// The files of `toolbox_dir`.
+    pub toolbox: Option<Toolbox>,
     /// What could not be frozen. A caller prints each of these.
     pub thawed: Vec<Thawed>,
 }
@@ -68,6 +72,8 @@ pub enum Thawed {
     Inject(PathBuf),
     /// The certificates of `ca_file`.
     Certificates(PathBuf),
+    /// The toolbox.
+    Toolbox(PathBuf),
 }
 
 impl fmt::Display for Thawed {
@@ -91,6 +97,11 @@ impl fmt::Display for Thawed {
                 f,
                 "the certificates of {} lie in the workspace and there is no base commit yet: this run trusts the \
                  working tree",
+                path.display()
+            ),
+            Self::Toolbox(path) => write!(
+                f,
+                "the toolbox {} lies in the workspace and there is no base commit yet: this run trusts the working tree",
                 path.display()
             ),
         }
@@ -209,12 +220,35 @@ impl Place {
             read.map_err(|error| sink.put(at.span.clone(), error)).ok()
         });
         let injects = resolver.resolve(&manifest.workspace.inject, &mut thawed, &mut sink);
+        let toolbox = self.toolbox(&manifest, base, &mut thawed, &mut sink);
         let diagnostics = sink.into_errors(manifest.source());
         if !diagnostics.is_empty() {
             return Err(Box::new(ManifestErrors::new(manifest.source().clone(), diagnostics)).into());
         }
         let (manifest_path, manifest_dir) = (self.path.clone(), self.dir.clone());
-        Ok(Pack { manifest, manifest_path, manifest_dir, method, goal, certificates, injects, thawed })
+        Ok(Pack {
+            manifest,
+            manifest_path,
+            manifest_dir,
+            method,
+            goal,
+            certificates,
+            injects,
+            toolbox,
+            thawed,
+        })
+    }
+
+    fn toolbox(
+        &self,
+        manifest: &Manifest,
+        base: Option<Option<&dyn Base>>,
+        thawed: &mut Vec<Thawed>,
+        sink: &mut Sink,
+    ) -> Option<Toolbox> {
+        let At { value, span } = manifest.agent.toolbox_dir.as_ref()?;
+        let shelf = toolbox::Shelf { root: &self.dir, workspace: &manifest.workspace.dir, base };
+        shelf.read(value, thawed).map_err(|error| sink.put(span.clone(), error)).ok()
     }
 
     fn prompt(&self, at: &At<ManifestPath>, sink: &mut Sink) -> Option<String> {

@@ -133,8 +133,16 @@ pub(super) fn walk(
     pattern: &str,
     skip: &dyn Fn(&RelPath) -> bool,
 ) -> Result<Vec<RelPath>, FileError> {
-    let mut walk = Walk { root, pattern, skip, files: Vec::new() };
+    let mut walk = Walk { root, pattern, skip, whole: false, files: Vec::new() };
     walk.directory(under, 0)?;
+    walk.files.sort();
+    Ok(walk.files)
+}
+
+/// All files below `root`, sorted by path. What is neither file nor directory is an error.
+pub(super) fn walk_whole(root: &Path) -> Result<Vec<RelPath>, FileError> {
+    let mut walk = Walk { root, pattern: "", skip: &|_| false, whole: true, files: Vec::new() };
+    walk.directory(None, 0)?;
     walk.files.sort();
     Ok(walk.files)
 }
@@ -143,6 +151,8 @@ struct Walk<'w> {
     root: &'w Path,
     pattern: &'w str,
     skip: &'w dyn Fn(&RelPath) -> bool,
+    /// Whether what cannot be taken is an error.
+    whole: bool,
     files: Vec<RelPath>,
 }
 
@@ -154,7 +164,13 @@ impl Walk<'_> {
             let entry = entry.map_err(fail)?;
             let kind = entry.file_type().map_err(fail)?;
             if !kind.is_dir() && !kind.is_file() {
-                continue;
+                match (self.whole, kind.is_symlink()) {
+                    (false, _) => continue,
+                    (true, true) => return Err(FileError::Link { path: entry.path() }),
+                    (true, false) => {
+                        return Err(FileError::NotAFile { path: entry.path(), what: "a special file" });
+                    }
+                }
             }
             let path =
                 below(under, &entry.file_name()).ok_or_else(|| FileError::Name { path: entry.path() })?;

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use policy::egress::{Declared, Egress};
+use policy::egress::{BinaryPath, Declared, Egress, Plumbing};
 
 use crate::manifest::{Sandbox, SandboxLimits, TrafficLimits};
 use crate::pack::Certificates;
@@ -15,6 +15,8 @@ pub struct SandboxPlan {
     pub read_only_paths: Vec<PathBuf>,
     /// What the manifest asks for.
     pub declared: Declared,
+    /// What the engine adds whatever the manifest asks for.
+    pub plumbing: Vec<Plumbing>,
     /// The one list of what can be reached: what sandboxes are provisioned from, and what is disclosed.
     pub egress: Egress,
     /// What it trusts beside the system's certificates.
@@ -26,11 +28,17 @@ pub struct SandboxPlan {
 }
 
 impl SandboxPlan {
-    pub(super) fn resolve(sandbox: &Sandbox, certificates: Option<Certificates>) -> SandboxPlan {
+    pub(super) fn resolve(
+        sandbox: &Sandbox,
+        inference: Option<&Plumbing>,
+        certificates: Option<Certificates>,
+    ) -> SandboxPlan {
+        let plumbing: Vec<Plumbing> = inference.into_iter().cloned().collect();
         let paths = sandbox.read_only_paths.iter();
         SandboxPlan {
             declared: sandbox.declared.clone(),
-            egress: Egress::resolve(&sandbox.declared, &[]),
+            egress: Egress::resolve(&sandbox.declared, &plumbing),
+            plumbing,
             read_only_paths: paths.map(|path| path.value.as_path().to_owned()).collect(),
             certificates,
             limits: sandbox.limits,
@@ -41,5 +49,15 @@ impl SandboxPlan {
     /// The certificates of `ca_file`, in PEM.
     pub fn ca(&self) -> Option<String> {
         self.certificates.as_ref().map(|certificates| certificates.pem().to_owned())
+    }
+
+    /// The same list with one more program, the harness's own, among those that its entries admit (note N12).
+    pub fn admit(&mut self, program: BinaryPath) {
+        let Declared { binaries, .. } = &self.declared;
+        if !binaries.contains(&program) {
+            let mut declared = self.declared.clone();
+            declared.binaries.push(program);
+            self.egress = Egress::resolve(&declared, &self.plumbing);
+        }
     }
 }

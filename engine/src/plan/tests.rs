@@ -4,6 +4,8 @@ use tempfile::TempDir;
 
 use policy::egress::{Declared, Egress};
 
+use std::fs;
+
 use super::*;
 use crate::manifest::{SandboxLimits, TrafficLimits};
 
@@ -163,6 +165,7 @@ fn a_sandbox_is_planned_with_what_the_manifest_says_and_shows_nothing_private() 
     let traffic =
         TrafficLimits { connections: 8, idle_timeout: 1500, head_size: 2048, ..TrafficLimits::default() };
     let expected = SandboxPlan {
+        plumbing: Vec::new(),
         read_only_paths: vec!["/usr/lib".into()],
         declared: Declared::default(),
         egress: Egress::resolve(&Declared::default(), &[]),

@@ -15,12 +15,14 @@ use super::hands::{Apply, Hands, Tools, Turn};
 use super::shell::{Ended, Shell, until};
 use super::state::{State, Terms};
 use super::statedir::{StateDir, StateError, run_name};
-use crate::agent::{CommandTurn, SandboxTurn, Template};
+use super::turns::{turn, variables};
+use crate::agent::Template;
 use crate::decide::Rule;
 use crate::egress::{AUDIT_FILE, Broker, EgressError, TrialError, launch, try_canary};
 use crate::judge::Measure;
 use crate::log::{Durability, LogError, Outcome, Phase, SessionEvent};
-use crate::plan::{RepoPlan, RunPlan, SandboxPlan};
+use crate::manifest::Harness;
+use crate::plan::{KeyError, RepoPlan, RunPlan, SandboxPlan};
 use crate::report::{Progress, Report};
 use crate::sys::chain;
 use crate::sys::clock::Clock;
@@ -62,6 +64,12 @@ pub enum RunError {
     /// Pack commands cannot be run here.
     #[error("run the pack's commands")]
     Keeper(#[from] KeeperError),
+    /// The model's key is not there.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// A harness without a driver here.
+    #[error("run the harness \"{0}\": this build does not have it")]
+    Harness(Harness),
     /// The operator's signals cannot be heard.
     #[error("listen to signals")]
     Signals(#[source] std::io::Error),
@@ -146,7 +154,8 @@ async fn prepare_and_run(
     tell: mpsc::UnboundedSender<SessionEvent>,
     shell: &mut Shell,
 ) -> Result<Ended, RunError> {
-    // Whether a sandbox can be had is known before anything is cloned or spent.
+    // Whether a key and a sandbox can be had is known before anything is cloned or spent.
+    let variables = variables(plan, env)?;
     shell.broker = plan.agent.sandbox.as_ref().map(|_| broker(plan, env)).transpose()?;
     let gateway = shell.broker.as_ref().map(|broker| gateway(state_dir.path(), broker)).transpose()?;
     if let Some(gateway) = &gateway {
@@ -174,7 +183,7 @@ async fn prepare_and_run(
     shell.write(&SessionEvent::Identity { identity }, Durability::Durable)?;
     let frozen = workspace.frozen();
     let layers = gateway.as_ref().map(|gateway| gateway.layers().to_vec()).unwrap_or_default();
-    let turn = turn(plan, &runner.env, client.zip(shell.broker.as_deref()), layers);
+    let turn = turn(plan, variables, client.zip(shell.broker.as_deref()), layers)?;
     let tools = tools(plan, &runner.env, &keeper, turn, frozen, tell, shell.clock);
     let state = State::new(terms(plan));
     let world_runner = PackRunner { timeout: Some(plan.world.timeout), ..runner };
@@ -227,7 +236,7 @@ fn start(plan: &RunPlan) -> SessionEvent {
     SessionEvent::Start {
         goal: plan.agent.goal.clone(),
         gate: plan.judge.objective.to_string(),
-        model: plan.agent.model.to_string(),
+        model: plan.agent.model.name.to_string(),
         namespace: String::new(),
         iters_total: plan.limits.iterations,
         max_cost: None,
@@ -237,18 +246,18 @@ fn start(plan: &RunPlan) -> SessionEvent {
 
 fn terms(plan: &RunPlan) -> Terms {
     Terms {
-        graph: Graph::autoresearch(),
+        graph: plan.workflow.as_ref().map_or_else(Graph::autoresearch, Graph::of),
         rule: Rule { direction: plan.judge.direction, tiebreak: plan.judge.tiebreak_direction },
         objective: plan.judge.objective.to_string(),
         iterations: plan.limits.iterations,
     }
 }
 
-/// How commands of the pack are run on this host: with the engine's environment but its own names (note N12).
+/// How commands of the pack are run on this host: with the engine's environment but its own names and keys (note N12).
 pub fn runner(plan: &RunPlan, env: &Environment, keeper: &Arc<Keeper>) -> PackRunner {
     PackRunner {
         keeper: keeper.clone(),
-        env: env.without_reserved(std::iter::empty::<&str>()),
+        env: env.without_reserved(plan.agent.model.hidden_from_pack()),
         timeout: plan.setup.as_ref().map(|setup| setup.timeout),
         cancel: CancellationToken::new(),
     }
@@ -319,6 +328,7 @@ fn tools(
         apply: apply
             .map(|command| Apply { apply_cmd: command.to_string(), timeout: Some(plan.world.timeout) }),
         measure: measure(plan, env),
+        toolbox: plan.agent.toolbox.clone(),
         frozen,
         tell,
         clock,
@@ -340,7 +350,10 @@ pub fn gateway(state_dir: &Path, broker: &Arc<Broker>) -> Result<driver::Gateway
 /// When the host's proxy cannot be used.
 pub fn broker(plan: &RunPlan, env: &Environment) -> Result<Arc<Broker>, RunError> {
     let limits = plan.agent.sandbox.as_ref().map(|sandbox| sandbox.traffic).unwrap_or_default();
-    let secrets = plan.agent.env.values().map(|value| value.reveal().to_owned()).collect();
+    let own = plan.agent.env.values().map(|value| value.reveal().to_owned());
+    // Where no key can be had no turn begins, and there is nothing to keep from the records.
+    let given = plan.agent.model.variables(env, true).unwrap_or_default();
+    let secrets = own.chain(given.into_iter().map(|(_, value)| value)).collect();
     let launch = launch(env, limits, secrets).map_err(RunError::Proxy)?;
     let ca = plan.agent.sandbox.as_ref().and_then(SandboxPlan::ca);
     let launch = Launch { ca, ..launch };
@@ -356,44 +369,6 @@ pub fn broker(plan: &RunPlan, env: &Environment) -> Result<Arc<Broker>, RunError
 pub async fn self_test(client: &driver::Client, sandbox: &SandboxPlan) -> Result<(), RunError> {
     let ca = sandbox.ca();
     Ok(try_canary(client, sandbox.egress.document(), sandbox.limits, ca).await?)
-}
-
-/// How the agent of a plan is run: in a sandbox where there is a gateway for it, else on this host.
-fn turn(
-    plan: &RunPlan,
-    env: &Environment,
-    gateway: Option<(driver::Client, &Broker)>,
-    layers: Vec<String>,
-) -> Turn {
-    let agent = &plan.agent;
-    if let (Some(sandbox), Some((client, broker))) = (&agent.sandbox, gateway) {
-        let own = agent.env.iter().map(|(name, value)| (name.to_string(), value.reveal().to_owned()));
-        return Turn::Sandbox(Box::new(SandboxTurn {
-            client,
-            agent_cmd: agent.command.to_string(),
-            workspace: plan.workspace_dir.clone(),
-            env: own.collect(),
-            read_only_paths: sandbox.read_only_paths.clone(),
-            layers,
-            policy: sandbox.egress.document(),
-            certificates: sandbox.ca(),
-            deaths: broker.deaths(),
-            limits: sandbox.limits,
-            timeout: Some(agent.timeout),
-            idle_timeout: agent.idle_timeout,
-        }));
-    }
-    let mut agent_env = env.clone();
-    for (name, value) in &agent.env {
-        agent_env.set(name.as_str(), value.reveal());
-    }
-    Turn::Host(CommandTurn {
-        agent_cmd: agent.command.to_string(),
-        cwd: plan.workspace_dir.clone(),
-        env: agent_env,
-        timeout: Some(agent.timeout),
-        idle_timeout: agent.idle_timeout,
-    })
 }
 
 /// The judge of a plan, in its workspace.

@@ -2,6 +2,7 @@
 //! It refuses to know what a task does.
 
 use crate::log::TaskStatus;
+use crate::manifest::{EngineOp, TaskName, Workflow};
 
 /// What an engine task is for (contract §1.3, note N16 `op`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +18,17 @@ pub enum Op {
 }
 
 impl Op {
+    /// The step of a manifest's engine task, where this build runs it.
+    fn of(op: EngineOp) -> Option<Op> {
+        match op {
+            EngineOp::Propose => Some(Op::Propose),
+            EngineOp::Apply => Some(Op::Apply),
+            EngineOp::Measure => Some(Op::Measure),
+            EngineOp::Decide => Some(Op::Decide),
+            EngineOp::Grade => None,
+        }
+    }
+
     /// The wire token, `task_kind` of a `task_result`.
     #[must_use]
     pub fn token(self) -> &'static str {
@@ -48,6 +60,7 @@ pub struct Task {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Graph {
     tasks: Vec<Task>,
+    reason: &'static str,
 }
 
 impl Graph {
@@ -60,7 +73,34 @@ impl Graph {
             op: *op,
             depends_on: at.checked_sub(1).map(TaskId).into_iter().collect(),
         });
-        Graph { tasks: tasks.collect() }
+        Graph { tasks: tasks.collect(), reason: "the built-in graph" }
+    }
+
+    /// What a pack with `[workflow]` gets: its engine tasks, each behind all that it waits for. A manifest holds no other
+    /// tasks and none that wait for each other.
+    #[must_use]
+    pub fn of(workflow: &Workflow) -> Graph {
+        let mut left: Vec<_> =
+            workflow.tasks.iter().filter_map(|task| Some((Op::of(task.kind.op()?)?, task))).collect();
+        let mut placed: Vec<&TaskName> = Vec::new();
+        let mut tasks = Vec::new();
+        let ready = |placed: &[&TaskName], task: &crate::manifest::Task| {
+            task.depends_on.iter().all(|at| placed.contains(&&at.value))
+        };
+        while let Some(at) = left.iter().position(|(_, task)| ready(&placed, task)) {
+            let (op, task) = left.remove(at);
+            let place = |name: &TaskName| placed.iter().position(|placed| *placed == name).map(TaskId);
+            let depends_on = task.depends_on.iter().filter_map(|at| place(&at.value)).collect();
+            tasks.push(Task { name: task.name.value.to_string(), op, depends_on });
+            placed.push(&task.name.value);
+        }
+        Graph { tasks, reason: "the manifest's [workflow]" }
+    }
+
+    /// Why it is this one, for the log.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        self.reason
     }
 
     /// The tasks in declaration order.
@@ -119,6 +159,31 @@ mod tests {
             settled.settle(id, TaskStatus::Pass);
         }
         assert_eq!(order, [Op::Propose, Op::Apply, Op::Measure, Op::Decide]);
+    }
+
+    #[test]
+    fn a_manifests_tasks_run_behind_what_they_wait_for_whatever_their_order() {
+        let task = |name: &str, op: &str, more: &str| {
+            format!("[[workflow.task]]\nname = \"{name}\"\nkind = \"engine\"\nop = \"{op}\"\n{more}\n")
+        };
+        let text = [
+            "[repo]\npath = \".\"\n[agent]\nbackend = \"command\"\nagent_cmd = \"a\"\n[judge]\nmeasure_cmd = \"m\"\n\
+             direction = \"lower\"\n[workflow]\nresult = \"choose\"\n",
+            &task("choose", "decide", "source = \"bench\"\ndepends_on = [\"bench\"]"),
+            &task("bench", "measure", "depends_on = [\"invent\", \"deploy\"]"),
+            &task("invent", "propose", ""),
+            &task("deploy", "apply", "depends_on = [\"invent\"]"),
+        ];
+        let manifest = crate::manifest::Manifest::parse("c.toml", &text.concat()).unwrap();
+        let graph = Graph::of(&manifest.workflow.unwrap());
+        let mut settled = Settled::default();
+        let mut order = Vec::new();
+        while let Some(id) = graph.ready(&settled) {
+            order.push(graph.task(id).unwrap().name.clone());
+            settled.settle(id, TaskStatus::Pass);
+        }
+        assert_eq!(order, ["invent", "deploy", "bench", "choose"]);
+        assert_eq!(graph.task(TaskId(2)).unwrap().depends_on, [TaskId(0), TaskId(1)]);
     }
 
     #[test]

@@ -13,11 +13,13 @@ use super::event::{Candidate, EventKind, TaskEnd, TaskReport};
 use super::graph::TaskId;
 use crate::agent::status::status;
 use crate::agent::{
-    Brief, CommandTurn, Markers, SandboxTurn, Template, TurnError, Turned, Values, with_last_line,
+    Brief, CommandTurn, Markers, SandboxTurn, Settings, Template, TurnError, Turned, Values, toolbox::place,
+    with_last_line,
 };
 use crate::egress::DEATHS_MAX;
 use crate::judge::{Fault, Known, Measure, Reading};
 use crate::log::{AgentEvent, SessionEvent};
+use crate::pack::Toolbox;
 use crate::sys::chain;
 use crate::sys::clock::Clock;
 use crate::sys::env::Environment;
@@ -62,6 +64,8 @@ pub struct Tools {
     pub apply: Option<Apply>,
     /// The judge.
     pub measure: Measure,
+    /// The skills of the agent.
+    pub toolbox: Option<Toolbox>,
     /// The frozen injects.
     pub frozen: FrozenFiles,
     /// Where lines for the log go while a job runs.
@@ -147,6 +151,7 @@ impl<W: World> Hands<W> {
         let status = status(brief);
         let values = Values { goal: &self.tools.goal, status: &status, steer: "" };
         let prompt = self.tools.method.render(values);
+        let settings = self.furnish()?;
         let Turned { failure, transport, killed, dropped, .. } =
             self.turn(brief.iter, &prompt, cancel).await?;
         aside.killed = killed;
@@ -157,6 +162,7 @@ impl<W: World> Hands<W> {
             let candidate = Box::new(candidate);
             return Ok(TaskReport::Proposed { failure, transport, candidate, escalation: None });
         }
+        self.clear_settings(&settings)?;
         aside.frozen_restored = self.put_frozen_back()?;
         let markers = Root::open(&self.tools.workspace).and_then(|root| Markers::take(&root));
         let Markers { account, escalation, refused } = markers.unwrap_or_else(|error| Markers {
@@ -168,6 +174,27 @@ impl<W: World> Hands<W> {
         candidate.dropped.extend(dropped);
         candidate.dropped.extend(refused);
         Ok(TaskReport::Proposed { failure, transport, candidate: Box::new(candidate), escalation })
+    }
+
+    /// Puts the skills of a turn into the workspace, and looks at the settings that it must not leave changed.
+    fn furnish(&self) -> Result<Settings, Broken> {
+        let root = Root::open(&self.tools.workspace).map_err(|error| Broken(chain(&error)))?;
+        if let Some(toolbox) = &self.tools.toolbox {
+            place(toolbox, &root).map_err(|error| Broken(chain(&error)))?;
+        }
+        Settings::look(&root).map_err(|error| Broken(chain(&error)))
+    }
+
+    /// Takes back what a turn wrote into its own settings, and says so.
+    fn clear_settings(&self, settings: &Settings) -> Result<(), Broken> {
+        let changed = Root::open(&self.tools.workspace).and_then(|root| settings.put_back(&root));
+        let changed = changed.map_err(|error| Broken(chain(&error)))?;
+        if !changed.is_empty() {
+            let msg =
+                format!("the turn changed settings of its own, which were put back: {}", changed.join(", "));
+            let _ = self.tools.tell.send(SessionEvent::Note { msg });
+        }
+        Ok(())
     }
 
     /// Runs the agent. Nothing of it runs any more when this returns.

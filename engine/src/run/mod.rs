@@ -12,6 +12,7 @@ pub mod state;
 pub mod statedir;
 pub mod step;
 pub mod tail;
+pub mod turns;
 
 pub use effect::{Effect, Job};
 pub use event::{Candidate, Event, EventKind, Interrupt, TaskEnd, TaskReport};

@@ -70,7 +70,7 @@ impl Fold {
         let tasks = self.state.terms.graph.tasks().map(|(_, task)| task.name.clone()).collect();
         let admitted = SessionEvent::PlanAdmitted {
             plan_version: PLAN_VERSION,
-            reason: "the built-in graph".to_owned(),
+            reason: self.state.terms.graph.reason().to_owned(),
             budget_usd: None,
             tasks,
         };

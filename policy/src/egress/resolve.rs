@@ -38,6 +38,8 @@ pub struct Plumbing {
     pub what: String,
     /// Where it is.
     pub target: Target,
+    /// Which programs reach it (N12): every one where there is no list, else those of the list's other entries and these.
+    pub programs: Option<Vec<BinaryPath>>,
 }
 
 /// Where an entry comes from.
@@ -137,7 +139,7 @@ impl Egress {
             let named = exact(&endpoint.pattern).is_some_and(|host| hosts.contains(host));
             entries.push(Entry { endpoint, source, binaries: binaries.clone(), named });
         }
-        entries.extend(plumbing.iter().map(Entry::plumbing));
+        entries.extend(plumbing.iter().map(|plumbing| Entry::plumbing(plumbing, &binaries)));
         Self::new(entries)
     }
 
@@ -248,12 +250,17 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 }
 
 impl Entry {
-    fn plumbing(plumbing: &Plumbing) -> Self {
+    fn plumbing(plumbing: &Plumbing, listed: &Binaries) -> Self {
         let Target { host, port } = plumbing.target.clone();
+        let binaries = match (&plumbing.programs, listed) {
+            (None, _) | (_, Binaries::Any) => Binaries::Any,
+            (Some(more), listed) if more.is_empty() => listed.clone(),
+            (Some(more), Binaries::Of(set)) => Binaries::of(set.iter().chain(more).cloned()),
+        };
         Self {
             endpoint: Endpoint::full(host, port),
             source: Source::Engine(plumbing.what.clone()),
-            binaries: Binaries::Any,
+            binaries,
             named: true,
         }
     }
@@ -381,6 +388,6 @@ impl BrokerUrl {
 
     /// Its entry in the list.
     pub fn plumbing(&self) -> Plumbing {
-        Plumbing { what: "broker".to_owned(), target: self.target.clone() }
+        Plumbing { what: "broker".to_owned(), target: self.target.clone(), programs: None }
     }
 }

@@ -81,14 +81,6 @@ fn columns_count_characters_and_crlf_is_not_drawn() {
       |
       = help: add it: What scores a candidate, and which way is better
 
-    error: [agent].backend is missing: it would mean "local", and this build has "command" and "openshell"
-     --> c.toml:1:2
-      |
-    1 | [agent]
-      |  ^^^^^
-      |
-      = help: write backend = "command" and, in agent_cmd, the command that runs your agent; "openshell" runs it in a sandbox
-
     error: `größe` is not a variable's name: it has letters, digits and `_`, and no digit first
     --> c.toml:2:9
 
@@ -107,7 +99,6 @@ fn nothing_is_missing_but_said_once() {
     "#);
     insta::assert_snapshot!(brief("[repo]\n[agent]\n[judge]\n"), @r#"
     1:2 [repo] has neither `url` nor `path` // write path = "." for the manifest's own directory, or url = "https://…"
-    2:2 [agent].backend is missing: it would mean "local", and this build has "command" and "openshell" // write backend = "command" and, in agent_cmd, the command that runs your agent; "openshell" runs it in a sandbox
     3:2 [judge].measure_cmd is missing // add it: Run by `sh -c` in the workspace
     3:2 [judge].direction is missing // add it: Which way a score is better
     "#);
@@ -140,13 +131,13 @@ fn unknown_keys_get_the_nearest_or_their_own_table() {
     1:1 unknown key `url` in the manifest // `url` is a key of [repo]
     2:2 unknown key `jugde` in the manifest // did you mean `judge`?
     11:1 unknown key `measure_cmd` in [agent] // `measure_cmd` is a key of [judge]
-    12:1 unknown key `zzz` in [agent] // [agent] has backend, harness, agent_cmd, model, method_prompt, goal, goal_file, timeout, idle_timeout, env, openshell
+    12:1 unknown key `zzz` in [agent] // [agent] has backend, harness, agent_cmd, model, method_prompt, goal, goal_file, timeout, idle_timeout, env, openshell, toolbox_dir, allow_unverified_image, requires, prefers
     13:1 unknown key `goal-file` in [agent] // did you mean `goal_file`?
     16:1 unknown key `dierction` in [judge] // did you mean `direction`?
     "#);
     let long = with_agent(&format!("{} = 1", "k".repeat(200)));
     insta::assert_snapshot!(brief(&long), @r#"
-    9:1 unknown key `kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk…` in [agent] // [agent] has backend, harness, agent_cmd, model, method_prompt, goal, goal_file, timeout, idle_timeout, env, openshell
+    9:1 unknown key `kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk…` in [agent] // [agent] has backend, harness, agent_cmd, model, method_prompt, goal, goal_file, timeout, idle_timeout, env, openshell, toolbox_dir, allow_unverified_image, requires, prefers
     "#);
 }
 
@@ -254,21 +245,21 @@ inject = [
 #[test]
 fn agent_mistakes() {
     let backend = |name: &str| GOOD.replace("\"command\"", name);
-    insta::assert_snapshot!(brief(&backend("\"local\"")), @r#"
-    6:11 [agent].backend = "local" is not in this build, which has "command" and "openshell" // write backend = "command" and, in agent_cmd, the command that runs your agent; "openshell" runs it in a sandbox
-    "#);
     insta::assert_snapshot!(brief(&backend("\"magic\"")), @r#"
-    6:11 [agent].backend = "magic" is no backend // write backend = "command" and, in agent_cmd, the command that runs your agent; "openshell" runs it in a sandbox
+    6:11 [agent].backend = "magic" is no backend // "local" runs the harness on this host, "openshell" in a sandbox, and "command" runs agent_cmd
     "#);
-    insta::assert_snapshot!(brief(&GOOD.replace("backend = \"command\"", "")), @r#"
-    5:2 [agent].backend is missing: it would mean "local", and this build has "command" and "openshell" // write backend = "command" and, in agent_cmd, the command that runs your agent; "openshell" runs it in a sandbox
-    "#);
+    for text in [backend("\"local\""), GOOD.replace("backend = \"command\"", "")] {
+        let manifest = Manifest::parse("c.toml", &text).unwrap();
+        let [warning] = manifest.warnings() else { panic!("one warning") };
+        assert_eq!(warning.message, "[agent].agent_cmd is not run: the harness is another");
+        assert_eq!((manifest.agent.backend, manifest.agent.harness), (Backend::Local, Harness::Claude));
+    }
     insta::assert_snapshot!(brief(&GOOD.replace("agent_cmd = \"./bump.sh\"", "")), @r#"
     5:2 [agent].agent_cmd is missing: it is what the backend "command" runs // write agent_cmd = "…" with the command that makes a candidate in the workspace
     "#);
     insta::assert_snapshot!(brief(&with_agent("goal = \"a\"\ngoal_file = \"b\"\nmodel = \"a b\"")), @r#"
     10:1 [agent] has both `goal` and `goal_file` (the other one at 9:1) // keep the one that is meant
-    11:9 [agent].model is not a name: it has 1 to 128 characters and no blanks
+    11:9 [agent].model holds a blank or a control character // write the name that the model's provider has for it
     "#);
     insta::assert_snapshot!(brief(&with_agent("timeout = \"0s\"\nidle_timeout = \"31 m ago\"")), @r#"
     9:11 [agent].timeout is no time at all // leave the key out for the default
@@ -279,17 +270,23 @@ fn agent_mistakes() {
 #[test]
 fn harness_mistakes() {
     let harness = |keys: &str| sandboxed("").replace("harness = \"command\"", keys);
-    insta::assert_snapshot!(brief(&harness("")), @r#"
-    5:2 [agent].harness is missing: it would mean "claude", and this build has only "command" // write harness = "command" and, in agent_cmd, the command that runs your agent in the sandbox
-    "#);
-    for name in ["claude", "codex", "hermes", "opencode", "pi"] {
+    for (keys, expected) in [("", Harness::Claude), ("harness = \"codex\"", Harness::Codex)] {
+        let agent = Manifest::parse("c.toml", &harness(keys)).unwrap().agent;
+        assert_eq!((agent.backend, agent.harness, agent.command), (Backend::Openshell, expected, None));
+    }
+    for name in ["hermes", "opencode", "pi"] {
         let said = brief(&harness(&format!("harness = \"{name}\"")));
         let expected =
-            format!("7:11 [agent].harness = \"{name}\" is not in this build, which has only \"command\" // ");
+            format!("7:11 [agent].harness = \"{name}\" is not in this build: it has no driver that runs it");
         assert!(said.starts_with(&expected) && said.lines().count() == 1, "{said}");
     }
+    insta::assert_snapshot!(brief(&with_agent("requires = { \"a b\" = \">=1\", ok = \"\" }\nprefers = { x = 1 }")), @r#"
+    9:14 `a b` is not a capability's name: it has letters, digits, `.`, `-` and `_` // write a name such as "toolchain.go", in quotes
+    9:34 the demand on `ok` is empty or several lines: it must be one line of text // write a demand such as ">=1.25"
+    10:17 the demand on `x` is an integer: it must be one line of text // write a demand such as ">=1.25"
+    "#);
     insta::assert_snapshot!(brief(&harness("harness = \"magic\"")), @r#"
-    7:11 [agent].harness = "magic" is no harness // write harness = "command" and, in agent_cmd, the command that runs your agent in the sandbox
+    7:11 [agent].harness = "magic" is no harness // write "claude" or "codex", or "command" and, in agent_cmd, the command that runs your agent
     "#);
     insta::assert_snapshot!(brief(&harness("harness = 3")), @r#"
     7:11 [agent].harness is an integer: it must be a string // put it in quotes
@@ -301,7 +298,7 @@ fn harness_mistakes() {
     5:2 [agent].agent_cmd is missing: it is what the harness "command" runs // write agent_cmd = "…" with the command that makes a candidate in the workspace
     "#);
     insta::assert_snapshot!(brief(&with_agent("harness = \"command\"\n[agent.openshell]\nzzz = 1")), @r#"
-    9:1 [agent].harness goes with backend = "openshell" // remove it, or write backend = "openshell" for a sandbox
+    9:1 [agent].harness does not go with backend = "command", which runs agent_cmd // remove it, or write backend = "local" to run a harness on this host
     10:8 [agent.openshell] goes with backend = "openshell" // remove it, or write backend = "openshell" for a sandbox
     11:1 unknown key `zzz` in [agent.openshell] // [agent.openshell] has inherit_defaults, endpoints, binaries, read_only_paths, ca_file, limits
     "#);
@@ -647,18 +644,14 @@ name = "x"
 #[test]
 fn the_contracts_sample_gets_one_error_per_absent_key() {
     insta::assert_snapshot!(brief(CONTRACT_SAMPLE), @r#"
-    20:1 [agent].toolbox_dir is not in this build, which brings no skills into a turn // remove it, or use a build that has it
-    21:17 [agent].backend = "local" is not in this build, which has "command" and "openshell" // write backend = "command" and, in agent_cmd, the command that runs your agent; "openshell" runs it in a sandbox
     22:1 [agent].sandbox_image is not in this build, which launches no images // remove it, or use a build that has it
-    23:1 [agent].allow_unverified_image is not in this build, which launches no images // remove it, or use a build that has it
-    26:8 [agent].requires is not in this build, which launches no images // remove it, or use a build that has it
-    29:8 [agent].prefers is not in this build, which launches no images // remove it, or use a build that has it
     41:8 [judge].selftest is not in this build, which does not test a judge with a good and a bad control // remove it, or use a build that has it
     51:2 [search] is not in this build, which has no wide rounds and runs one candidate at a time // remove it, or use a build that has it
     57:2 [outputs] is not in this build, which serves no tools, so nothing writes outside on the run's behalf // remove it, or use a build that has it
     60:3 [capabilities] is not in this build, which discloses no credentials and no reach // remove it, or use a build that has it
     63:9 [agent].relay is not in this build, which relays no files into a sandbox // remove it, or use a build that has it
-    66:3 [workflow] is not in this build, which runs the built-in propose, apply, measure, decide graph only // remove it, or use a build that has it
+    66:1 [workflow.task].kind is missing // add it: What it does
+    66:3 [workflow].result is missing // add it: The task whose verdict is the iteration's: a `decide`
     69:3 [component] is not in this build, which runs one repository at a time // remove it, or use a build that has it
     "#);
 }

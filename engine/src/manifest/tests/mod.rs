@@ -70,7 +70,7 @@ fn with(tables: &str) -> String {
 fn a_small_manifest_has_the_contracts_defaults() {
     let manifest = Manifest::parse("c.toml", GOOD).unwrap();
     assert_eq!(manifest.workspace.dir, WorkspaceDir::Under(RelPath::parse("workspace").unwrap()));
-    assert_eq!(manifest.agent.model.as_str(), "claude-opus-4-6");
+    assert_eq!(manifest.agent.model, None);
     assert_eq!(manifest.agent.timeout.as_secs(), 3600);
     assert_eq!(manifest.judge.direction, Direction::Higher);
     assert_eq!(manifest.judge.tiebreak_direction, Direction::Higher);
@@ -126,7 +126,7 @@ fn every_key_that_is_built_can_be_written() {
 fn a_small_sandbox_has_the_drivers_limits_and_shows_nothing() {
     let manifest = Manifest::parse("c.toml", &sandboxed("")).unwrap();
     assert_eq!(manifest.agent.sandbox, Some(Sandbox::default()));
-    assert_eq!(manifest.agent.command.value.as_str(), "./bump.sh");
+    assert_eq!(manifest.agent.command.unwrap().value.as_str(), "./bump.sh");
     assert_eq!(Manifest::parse("c.toml", GOOD).unwrap().agent.sandbox, None);
 }
 

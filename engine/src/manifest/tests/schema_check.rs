@@ -97,6 +97,13 @@ fn the_schema_takes_what_the_decoder_takes() {
         with("[agent.env]\nA = \"\"\n[world]\nsnapshot_cmd = \"a\"\nrestore_cmd = \"b\""),
         with_repo("url = \"https://h/x\"\nref = \"main\""),
         sandboxed(""),
+        sandboxed("").replace("harness = \"command\"\n", ""),
+        sandboxed("").replace("harness = \"command\"", "harness = \"codex\""),
+        GOOD.replace("\"command\"", "\"local\""),
+        GOOD.replace("backend = \"command\"", "harness = \"command\""),
+        with_agent(
+            "toolbox_dir = \"t\"\nallow_unverified_image = true\nrequires = { \"a.b\" = \">=1\" }\nprefers = {}",
+        ),
         sandboxed(
             "endpoints = []\nread_only_paths = [\"/opt\"]\n[agent.openshell.limits]\ncpus = 0.01\nmemory = \"1G\"",
         ),
@@ -127,8 +134,11 @@ fn the_schema_refuses_what_has_the_wrong_shape() {
         with_agent("harness = \"claude\""),
         with_agent("harness = \"command\""),
         with_agent("[agent.openshell]\ninherit_defaults = false"),
-        sandboxed("").replace("harness = \"command\"\n", ""),
-        sandboxed("").replace("harness = \"command\"", "harness = \"codex\""),
+        sandboxed("").replace("harness = \"command\"", "harness = \"pi\""),
+        sandboxed("").replace("agent_cmd = \"./bump.sh\"\n", ""),
+        GOOD.replace("agent_cmd = \"./bump.sh\"\n", ""),
+        with_agent("requires = { a = 1 }"),
+        with_agent("allow_unverified_image = \"yes\""),
         sandboxed("gateway = \"x\""),
         sandboxed("read_only_paths = \"/opt\""),
         sandboxed("read_only_paths = [1]"),
@@ -145,7 +155,6 @@ fn the_schema_refuses_what_has_the_wrong_shape() {
         sandboxed("[agent.openshell.limits]\nmemory = 8"),
         sandboxed("[agent.openshell.limits]\nmemory = \"8GB\""),
         with_judge("direction = \"min\""),
-        GOOD.replace("\"command\"", "\"local\""),
         GOOD.replace("agent_cmd", "agent_command"),
     ];
     let schema = schema();

@@ -1,0 +1,66 @@
+//! Turns the agent of a plan into how its turns are run, and with which variables (contract §6, notes N6 and N12).
+//! It refuses to know what a turn is told.
+
+use super::begin::RunError;
+use super::hands::Turn;
+use crate::agent::{CommandTurn, SandboxTurn};
+use crate::egress::Broker;
+use crate::plan::{AgentPlan, KeyError, RunPlan};
+use crate::sys::env::Environment;
+
+/// The environment of agent turns. On this host it is the engine's but for its own names and every model's key, and what the
+/// plan's model takes the place of; in a sandbox nothing of it but what its harness reads of a model.
+///
+/// # Errors
+/// The key of the model is not there.
+pub fn variables(plan: &RunPlan, env: &Environment) -> Result<Environment, KeyError> {
+    let AgentPlan { model, env: own, sandbox, .. } = &plan.agent;
+    let given = model.variables(env, sandbox.is_some())?;
+    let mut variables = match sandbox {
+        Some(_) => Environment::empty(),
+        None => env.without_reserved(model.hidden_from_agent()),
+    };
+    for (name, value) in given {
+        variables.set(name, value);
+    }
+    for (name, value) in model.own(own) {
+        variables.set(name, value);
+    }
+    Ok(variables)
+}
+
+/// How the agent of a plan is run: in a sandbox where there is a gateway for it, else on this host.
+pub(super) fn turn(
+    plan: &RunPlan,
+    variables: Environment,
+    gateway: Option<(driver::Client, &Broker)>,
+    layers: Vec<String>,
+) -> Result<Turn, RunError> {
+    let agent = &plan.agent;
+    let Some(command) = &agent.command else { return Err(RunError::Harness(agent.model.harness)) };
+    if let (Some(sandbox), Some((client, broker))) = (&agent.sandbox, gateway) {
+        let text = |value: &std::ffi::OsStr| value.to_str().map(str::to_owned);
+        let own = variables.iter().filter_map(|(name, value)| Some((text(name)?, text(value)?)));
+        return Ok(Turn::Sandbox(Box::new(SandboxTurn {
+            client,
+            agent_cmd: command.to_string(),
+            workspace: plan.workspace_dir.clone(),
+            env: own.collect(),
+            read_only_paths: sandbox.read_only_paths.clone(),
+            layers,
+            policy: sandbox.egress.document(),
+            certificates: sandbox.ca(),
+            deaths: broker.deaths(),
+            limits: sandbox.limits,
+            timeout: Some(agent.timeout),
+            idle_timeout: agent.idle_timeout,
+        })));
+    }
+    Ok(Turn::Host(CommandTurn {
+        agent_cmd: command.to_string(),
+        cwd: plan.workspace_dir.clone(),
+        env: variables,
+        timeout: Some(agent.timeout),
+        idle_timeout: agent.idle_timeout,
+    }))
+}

@@ -1,0 +1,294 @@
+//! Contract §6 and note N6: which model an agent turn uses, who sees its key, and what a turn is furnished with.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Output;
+
+use crate::support::{COUNT, Pack, Ran};
+
+const KEY: &str = "canary-key-7d1f";
+const DECISION: &str = "canary-decision-91aa";
+
+/// A document that binds the agent, with its key, and a decider, with another.
+fn document(url: &str) -> String {
+    format!(
+        r#"{{"version":1,"bindings":[{{"role":"agent","protocol":"messages","url":"{url}","model":"bound-1","key_env":"MY_KEY"}},
+        {{"role":"decision","protocol":"decisions","model":"small","key_env":"DECISION_KEY"}}]}}"#
+    )
+}
+
+fn bound(pack: &Pack, args: &[&str], document: &str) -> Ran {
+    let keys = [("CRUCIBLE_INFERENCE", document), ("MY_KEY", KEY), ("DECISION_KEY", DECISION)];
+    let ambient = [
+        ("ANTHROPIC_API_KEY", "ambient-key"),
+        ("CLAUDE_CODE_USE_VERTEX", "1"),
+        ("OPENAI_API_KEY", "other-key"),
+    ];
+    let output = pack.command(args).envs(keys).envs(ambient).output().unwrap();
+    Ran { output, log: pack.log() }
+}
+
+fn notes(ran: &Ran) -> Vec<&str> {
+    ran.events("note").map(|line| line["msg"].as_str().unwrap()).collect()
+}
+
+/// Every file below a directory that holds a text.
+fn holding(dir: &Path, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut todo = vec![dir.to_owned()];
+    while let Some(dir) = todo.pop() {
+        for entry in std::fs::read_dir(dir).unwrap().flatten() {
+            let kind = entry.file_type().unwrap();
+            if kind.is_dir() {
+                todo.push(entry.path());
+            } else if kind.is_file() {
+                let bytes = std::fs::read(entry.path()).unwrap();
+                if bytes.windows(text.len()).any(|window| window == text.as_bytes()) {
+                    found.push(entry.path().display().to_string());
+                }
+            }
+        }
+    }
+    found
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn sandboxed(pack: &Pack, openshell: &str) {
+    let manifest = pack.read("crucible.toml").replace(
+        "backend = \"command\"\n",
+        &format!("backend = \"openshell\"\nharness = \"command\"\nopenshell = {{ inherit_defaults = false, {openshell} }}\n"),
+    );
+    pack.write("crucible.toml", &manifest);
+}
+
+/// Tells what a process sees of models, by names and lengths, so that no key stands in a candidate.
+const TELL: &str = "for n in ANTHROPIC_API_KEY ANTHROPIC_BASE_URL CLAUDE_CODE_USE_VERTEX OPENAI_API_KEY MY_KEY DECISION_KEY \
+                    CRUCIBLE_INFERENCE; do eval v=\\$$n; echo $n=${#v}; done";
+
+#[test]
+fn a_bound_agent_gets_its_key_by_the_name_its_clients_read_and_nobody_else_does() {
+    let judge = format!("( {TELL} ) > judge.txt\n{COUNT}");
+    let agent = format!("( {TELL} ) > agent.txt; echo 1 > counter.txt; echo $ANTHROPIC_BASE_URL > url.txt");
+    let pack =
+        Pack::new(&agent, &judge, "[world]\napply_cmd = \"env | grep -c canary- > apply.txt; true\"\n");
+    let ran = bound(&pack, &["--iterations", "1"], &document("http://127.0.0.1:9/base"));
+    ran.ended("finished", 0);
+    assert_eq!(ran.log[0]["model"], "bound-1");
+    let url = "http://127.0.0.1:9/base";
+    let agents = format!(
+        "ANTHROPIC_API_KEY={}\nANTHROPIC_BASE_URL={}\nCLAUDE_CODE_USE_VERTEX=0\nOPENAI_API_KEY=0\nMY_KEY=0\nDECISION_KEY=0\nCRUCIBLE_INFERENCE=0\n",
+        KEY.len(),
+        url.len()
+    );
+    assert_eq!(pack.read("workspace/agent.txt"), agents);
+    assert_eq!(pack.read("workspace/url.txt"), format!("{url}\n"));
+    let judges = "ANTHROPIC_API_KEY=0\nANTHROPIC_BASE_URL=0\nCLAUDE_CODE_USE_VERTEX=1\nOPENAI_API_KEY=0\nMY_KEY=0\nDECISION_KEY=0\nCRUCIBLE_INFERENCE=0\n";
+    assert_eq!(pack.read("workspace/judge.txt"), judges);
+    assert_eq!(pack.read("workspace/apply.txt"), "0\n");
+    let inference: Vec<_> = notes(&ran).into_iter().filter(|note| note.starts_with("inference: ")).collect();
+    assert_eq!(
+        inference,
+        [
+            "inference: CRUCIBLE_INFERENCE binds the agent to bound-1 over messages at 127.0.0.1:9, with the key in `MY_KEY`",
+            "inference: by CRUCIBLE_INFERENCE `ANTHROPIC_API_KEY` of the environment does not count",
+            "inference: by CRUCIBLE_INFERENCE `CLAUDE_CODE_USE_VERTEX` of the environment does not count",
+            "inference: by CRUCIBLE_INFERENCE `OPENAI_API_KEY` of the environment does not count",
+            "inference: CRUCIBLE_INFERENCE binds decisions to small over decisions; no task asks for one",
+        ]
+    );
+    for key in [KEY, DECISION, "ambient-key", "other-key"] {
+        assert_eq!(holding(&pack.path("."), key), Vec::<String>::new(), "{key}");
+        assert!(!ran.stdout().contains(key) && !ran.stderr().contains(key), "{key}");
+    }
+}
+
+#[test]
+fn a_sandboxed_agent_reaches_its_bound_endpoint_and_has_its_key() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = [0; 4096];
+        let read = stream.read(&mut request).unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n41").unwrap();
+        String::from_utf8_lossy(&request[..read]).into_owned()
+    });
+    let agent = "curl -sS -H \"x-api-key: $ANTHROPIC_API_KEY\" \"$ANTHROPIC_BASE_URL/v1/messages\" > counter.txt; \
+                 echo ${#MY_KEY}${#DECISION_KEY}${#CLAUDE_CODE_USE_VERTEX} > other.txt";
+    let pack = Pack::new(agent, COUNT, "");
+    sandboxed(&pack, "binaries = [\"/usr/bin/curl\"]");
+    let ran = bound(&pack, &["--iterations", "1"], &document(&url));
+    ran.ended("finished", 0);
+    assert_eq!(ran.decisions(), ["baseline", "keep"], "{}", pack.log_text());
+    assert_eq!(pack.read("workspace/other.txt"), "000\n");
+    let request = server.join().unwrap();
+    assert!(
+        request.starts_with("GET /v1/messages") && request.contains(&format!("x-api-key: {KEY}")),
+        "{request}"
+    );
+    for key in [KEY, DECISION] {
+        assert_eq!(holding(&pack.path("."), key), Vec::<String>::new(), "{key}");
+    }
+}
+
+#[test]
+fn a_document_that_cannot_be_used_is_refused_before_anything_is_made() {
+    let good = document("https://a.example");
+    for (document, expected) in [
+        ("{".to_owned(), "error: failed to read CRUCIBLE_INFERENCE: the document: "),
+        (
+            good.replace("\"version\":1", "\"version\":2"),
+            "error: failed to read CRUCIBLE_INFERENCE: version: the version 2 is unknown",
+        ),
+        (
+            good.replace("\"model\":\"bound-1\"", "\"model\":\"bound 1\""),
+            "bindings[0].model: the model's name holds a blank",
+        ),
+        (
+            good.replace("MY_KEY", "canary-key"),
+            "bindings[0].key_env: the name of the key's variable is no variable's name",
+        ),
+    ] {
+        for command in [&["run"][..], &["check"], &["egress", "explain", "https://a.example"]] {
+            let pack = Pack::counter();
+            let output = pack.command(command).env("CRUCIBLE_INFERENCE", &document).output().unwrap();
+            assert_eq!(output.status.code(), Some(2), "{command:?}: {}", stderr(&output));
+            assert!(stderr(&output).contains(expected), "{}", stderr(&output));
+            assert!(!stderr(&output).contains("canary-key"));
+            assert!(!pack.exists("state") && !pack.exists("workspace"), "{command:?}");
+        }
+    }
+}
+
+#[test]
+fn a_key_that_is_not_set_is_an_error_that_names_it_and_no_turn() {
+    for key in [None, Some("")] {
+        let pack = Pack::counter();
+        let mut command = pack.command(&["--iterations", "1"]);
+        command.env("CRUCIBLE_INFERENCE", document("https://a.example"));
+        let output =
+            key.iter().fold(&mut command, |command, key| command.env("MY_KEY", key)).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        let how = if key.is_none() { "is not set" } else { "is empty" };
+        let expected = format!("the variable `MY_KEY`, which CRUCIBLE_INFERENCE names, {how}");
+        assert!(stderr(&output).contains(&expected), "{}", stderr(&output));
+        assert!(!pack.exists("workspace"));
+        assert!(pack.log().iter().all(|line| line["kind"] != "agent_start"));
+        let checked = pack
+            .command(&["check"])
+            .env("CRUCIBLE_INFERENCE", document("https://a.example"))
+            .output()
+            .unwrap();
+        let checked = String::from_utf8_lossy(&checked.stdout).into_owned();
+        assert!(
+            checked.contains(
+                "warning: the first turn would fail to read the model's key: the variable `MY_KEY`"
+            ),
+            "{checked}"
+        );
+    }
+}
+
+#[test]
+fn check_shows_the_model_the_endpoint_and_its_source_without_values() {
+    let pack = Pack::counter();
+    sandboxed(&pack, "endpoints = []");
+    let ran = bound(&pack, &["check", "--no-run"], &document("https://model.example:8443/v1"));
+    let lines: Vec<String> =
+        ran.stdout().lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    for expected in ["agent command in a sandbox", "model bound-1"] {
+        assert!(lines.iter().any(|line| line == expected), "{expected}: {lines:#?}");
+    }
+    let egress = lines.iter().find(|line| line.starts_with("egress model.example:8443:full")).unwrap();
+    assert!(egress.contains("engine"), "{egress}");
+    assert!(!ran.stdout().contains(KEY) && !ran.stdout().contains("ambient-key"));
+    assert!(!pack.exists("state"));
+}
+
+#[test]
+fn a_protocol_without_a_harness_and_a_harness_without_a_driver_fail_closed() {
+    let pack = Pack::counter();
+    let local = pack.read("crucible.toml").replace("backend = \"command\"", "backend = \"local\"");
+    pack.write("crucible.toml", &local);
+    let chat = document("https://a.example").replace("messages", "chat_completions");
+    let ran = bound(&pack, &["--iterations", "1"], &chat);
+    assert_eq!(ran.code(), 2);
+    assert!(ran.stderr().contains("run an agent that speaks chat_completions"), "{}", ran.stderr());
+    assert!(!pack.exists("state") && !pack.exists("workspace"));
+    pack.write("crucible.toml", &local.replace("backend = \"local\"", "harness = \"opencode\""));
+    let ran = pack.run(&["--iterations", "1"]);
+    assert_eq!(ran.code(), 3);
+    assert!(ran.stderr().contains("it has no driver that runs it"), "{}", ran.stderr());
+}
+
+/// What a turn finds, and what it leaves in the places that are an agent's own.
+const SKILLED: &str = "cat .claude/skills/add/SKILL.md > skill.txt; ls .claude .claude/skills >> found.txt; \
+                       echo changed > .claude/skills/add/SKILL.md; echo x > .claude/skills/left; \
+                       echo '{\"hooks\":{}}' > .claude/settings.json; echo '{}' > .claude/settings.local.json; \
+                       echo remembered >> .claude/memory.md; echo result >> RESULTS.md";
+
+fn skills_are_fresh_and_settings_do_not_last(pack: &Pack) {
+    let manifest = pack.read("crucible.toml").replace("[agent]\n", "[agent]\ntoolbox_dir = \"commands\"\n");
+    pack.write("crucible.toml", &manifest);
+    pack.write("commands/add/SKILL.md", "how to add\n");
+    let ran = pack.run(&["--iterations", "2"]);
+    ran.ended("finished", 0);
+    // The score never rises, so both candidates are discarded, and what is the agent's own outlives that.
+    assert_eq!(ran.decisions(), ["baseline", "discard", "discard"]);
+    assert_eq!(pack.read("workspace/.claude/memory.md"), "remembered\nremembered\n");
+    assert_eq!(pack.read("workspace/RESULTS.md"), "result\nresult\n");
+    assert!(
+        !pack.exists("workspace/.claude/settings.json")
+            && !pack.exists("workspace/.claude/settings.local.json")
+    );
+    let second = ran.rows()[2]["candidate"].as_str().unwrap().to_owned();
+    assert_eq!(pack.git(&["show", &format!("{second}:skill.txt")]), "how to add\n");
+    assert_eq!(
+        pack.git(&["show", &format!("{second}:found.txt")]),
+        ".claude:\nmemory.md\nskills\n\n.claude/skills:\nadd\n"
+    );
+    let told = "the turn changed settings of its own, which were put back: .claude/settings.json, .claude/settings.local.json";
+    assert_eq!(notes(&ran).iter().filter(|note| **note == told).count(), 2);
+    assert!(ran.rows().iter().all(|row| !row["diff"].as_str().unwrap().contains("b/.claude")));
+}
+
+#[test]
+fn skills_are_anew_in_each_turn_and_settings_do_not_outlive_it() {
+    skills_are_fresh_and_settings_do_not_last(&Pack::new(SKILLED, COUNT, ""));
+}
+
+#[test]
+fn skills_are_anew_in_each_sandbox_and_settings_do_not_outlive_it() {
+    let pack = Pack::new(SKILLED, COUNT, "");
+    sandboxed(&pack, "endpoints = []");
+    skills_are_fresh_and_settings_do_not_last(&pack);
+}
+
+#[test]
+fn a_toolbox_with_a_link_or_too_much_in_it_is_refused_with_its_place() {
+    let pack = Pack::counter();
+    let manifest = pack.read("crucible.toml").replace("[agent]\n", "[agent]\ntoolbox_dir = \"commands\"\n");
+    pack.write("crucible.toml", &manifest);
+    let refused = |why: &str| {
+        let ran = pack.run(&["--iterations", "1"]);
+        assert_eq!(ran.code(), 3, "{}", ran.stderr());
+        assert!(
+            ran.stderr().contains(why) && ran.stderr().contains("crucible.toml:6:15"),
+            "{}",
+            ran.stderr()
+        );
+    };
+    refused("commands does not exist");
+    pack.write("commands/a", "");
+    std::os::unix::fs::symlink("/etc/passwd", pack.path("commands/link")).unwrap();
+    refused("commands/link is a symbolic link");
+    std::fs::remove_file(pack.path("commands/link")).unwrap();
+    for number in 0..1000 {
+        pack.write(&format!("commands/{number}"), "");
+    }
+    refused("holds more than 1000 files or 16777216 bytes");
+}
