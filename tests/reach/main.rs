@@ -2,6 +2,7 @@
 //! and no less. It refuses to touch the machine's network: the engine, its broker and the servers have one of the test's own.
 #![allow(
     clippy::print_stdout,
+    clippy::print_stderr,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::indexing_slicing,

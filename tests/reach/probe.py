@@ -70,12 +70,48 @@ def under_tls(stream, attempt):
         return get(inner, attempt)
 
 
+def under_split_tls(stream, attempt):
+    """The same with a hello in records of nine bytes, each sent alone."""
+    into, out = ssl.MemoryBIO(), ssl.MemoryBIO()
+    inner = TRUST.wrap_bio(into, out, server_hostname=attempt["server"])
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def until(step):
+        while True:
+            try:
+                said = step()
+                break
+            except ssl.SSLWantReadError:
+                stream.sendall(out.read())
+                got = stream.recv(65536)
+                if not got:
+                    raise OSError("the end")
+                into.write(got)
+        stream.sendall(out.read())
+        return said
+
+    try:
+        inner.do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+    hello = out.read()
+    for at in range(5, len(hello), 9):
+        part = hello[at : at + 9]
+        stream.sendall(hello[:3] + struct.pack(">H", len(part)) + part)
+    until(inner.do_handshake)
+    inner.write("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".format(**attempt).encode())
+    body = until(lambda: inner.read(65536)).split(b"\r\n\r\n", 1)[1]
+    return result(200, body)
+
+
 def connect(attempt):
     with connected(PROXY) as stream:
         text = "CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".format(**attempt)
         stream.sendall(text.encode())
         status, body = answer(stream)
-        return result(status, body) if status != 200 else under_tls(stream, attempt)
+        if status != 200:
+            return result(status, body)
+        return (under_split_tls if attempt.get("split") else under_tls)(stream, attempt)
 
 
 def forward(attempt):
@@ -103,7 +139,7 @@ def direct_tls(attempt):
     if not stream:
         return {"error": "no such name"}
     with stream:
-        return under_tls(stream, attempt)
+        return (under_split_tls if attempt.get("split") else under_tls)(stream, attempt)
 
 
 def raw(attempt):

@@ -5,6 +5,7 @@ use crate::lab::{decided, decisions, denied, listed, once, once_behind, pack};
 use crate::server::{PARENT, World};
 
 pub(crate) const TESTS: &[Test] = &[
+    ("row_4_each_request_on_a_connection_is_decided_anew", each_request),
     ("row_25_a_relay_inside_is_judged_as_itself", relayed),
     ("row_28_29_31_33_nothing_but_the_broker_answers", sweep),
     ("row_30_no_question_for_a_name_gets_out", questions),
@@ -17,13 +18,39 @@ pub(crate) const TESTS: &[Test] = &[
 /// A script of Python's, with what most of them need.
 fn python(script: &str) -> String {
     format!(
-        "cat > /tmp/script.py <<'END'\nimport os, socket, ssl, sys\n\
+        "cat > /tmp/script.py <<'END'\nimport os, re, socket, ssl, sys\n\
          def proxy(head):\n    stream = socket.create_connection(('127.0.0.1', 3128), 60)\n    stream.sendall(head.encode())\n    return stream\n\
          {script}\nEND\npython3 /tmp/script.py > said.txt 2>&1"
     )
 }
 
 const ONE: &str = "inherit_defaults = false\nendpoints = [\"a.test:80:full\", \"a.test:7000:full:tcp\", \"127.0.0.1:5173:full\"]\nbinaries = [\"/usr/bin/python3\"]";
+
+fn each_request(world: &World) {
+    let script = python(
+        "def get(where, host):
+    return f'GET {where}/ HTTP/1.1\\r\\nHost: {host}\\r\\nContent-Length: 0\\r\\n\\r\\n'
+def statuses(stream):
+    said = b''
+    while more := stream.recv(65536):
+        said += more
+    return re.findall('HTTP/1.1 ([0-9]+)', said.decode())
+plain = get('http://a.test', 'a.test') * 2 + get('http://unlisted.test', 'unlisted.test')
+print(statuses(proxy(plain)))
+stream = socket.create_connection(('a.test', 80))
+stream.sendall((get('', 'a.test') * 2 + get('', 'unlisted.test')).encode())
+print(statuses(stream))",
+    );
+    let pack = pack(world, &script, ONE);
+    once(&pack);
+    assert_eq!(pack.read("workspace/said.txt"), "['200', '200', '403']\n".repeat(2));
+    let records = decisions(&pack);
+    assert_eq!(records.len(), 6, "{records:#?}");
+    assert_eq!(
+        (&records[2]["reason"], &records[5]["reason"]),
+        (&"host-not-listed".into(), &"host-mismatch".into())
+    );
+}
 
 fn relayed(world: &World) {
     // The relay is no child of a listed program; its file is its own.
@@ -154,6 +181,10 @@ for name in ['secret-data.evil.test', 'a.test']:
 }
 
 fn tunnels(world: &World) {
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: not root, so it cannot count the broker's descriptors");
+        return;
+    }
     let script = python(
         "def descriptors():
     stream = proxy('GET http://a.test/descriptors HTTP/1.1\\r\\nHost: a.test\\r\\nConnection: close\\r\\n\\r\\n')
@@ -236,6 +267,9 @@ fn programs(world: &World) {
         check.lines().any(|line| line.starts_with("trust ") && line.contains("/ca.pem  sha256 ")),
         "{check}"
     );
+    let found = pack.command(&["check", "--no-run", "--json"]).output().unwrap();
+    let found: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();
+    assert_eq!(found["trust"].as_array().unwrap().len(), 1, "{found}");
 }
 
 fn secrets(world: &World) {
