@@ -270,7 +270,7 @@ pub(super) fn expected(kind: Kind) -> &'static str {
         Kind::Flag => "a boolean",
         Kind::Whole(_) => "an integer",
         Kind::Thousandths(_) => "a number",
-        Kind::Texts => "an array of strings",
+        Kind::Texts | Kind::Distinct => "an array of strings",
         Kind::Injects => "an array of injects",
         Kind::Table(Table { .. }) | Kind::Names => "a table",
         Kind::Text | Kind::Path | Kind::Command | Kind::Duration | Kind::Within(_) => "a string",

@@ -50,7 +50,7 @@ impl<'d> Section<'d> {
         }
         if let Err(error) = fits(key.kind, value.get_ref()) {
             sink.put(value.span(), Mistake::Value { key: self.spec.key_title(name), error });
-        } else if let (Kind::Texts, Some(items)) = (key.kind, value.get_ref().as_array()) {
+        } else if let (Kind::Texts | Kind::Distinct, Some(items)) = (key.kind, value.get_ref().as_array()) {
             for item in items {
                 if let Err(error) = line(item.get_ref()) {
                     let key = format!("an item of {}", self.spec.key_title(name));
@@ -174,7 +174,7 @@ fn fits(kind: Kind, value: &DeValue<'_>) -> Result<(), ValueError> {
     }
     let right = match kind {
         Kind::Flag => value.is_bool(),
-        Kind::Injects | Kind::Texts => value.is_array(),
+        Kind::Injects | Kind::Texts | Kind::Distinct => value.is_array(),
         Kind::Table(_) | Kind::Names => value.is_table(),
         Kind::Duration => {
             number::unitless(value)?;
