@@ -76,8 +76,7 @@ one spelling, addresses, program, verdict, entry and its source, reason, hash of
 what ended the connection. `cut` says where a turn's records were full; from there nothing passes. `end` sums a turn up. `torn`
 tells of the bytes before it, by number and SHA-256: a line that a broker died in. They stay, nothing was answered that they
 were about, and `crucible audit --verify` lists them and exits with a code of its own. User names, passwords, values of queries and known secrets are taken out before anything is written. A refusal is
-on the disk before it is answered, but for one that only says that too many connections are open; other lines are in the
-kernel's hands before what follows from them, so that the death of the broker loses none, and on the disk with the next
-refusal or the turn's end. `durable = false` in the launch document leaves refusals in the kernel's hands too, until the
+on the disk before it is answered, and refusals at one time go there together; other lines are in the kernel's hands before
+what follows from them, so that the death of the broker loses none, and on the disk with the next refusal or the turn's end. `durable = false` in the launch document leaves refusals in the kernel's hands too, until the
 turn's end.
 ";

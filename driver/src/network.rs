@@ -5,7 +5,8 @@ use std::{fmt, os::fd::OwnedFd, pin::Pin};
 
 use policy::{egress::Document, seam::Role};
 
-/// Where this binary stands in a sandbox with ways out. It is no directory of the host's, which could not be added to.
+/// Where this binary always stands in a sandbox with ways out: in no directory of the host's. It is in `/usr/local/bin` too,
+/// where that can be added to (N14).
 pub const PROGRAM: &str = "/run/crucible";
 
 /// An answer that is waited for.

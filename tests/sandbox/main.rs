@@ -68,6 +68,7 @@ fn main() -> ExitCode {
             attacks::TESTS,
             hostile::TESTS,
             sdk::TESTS,
+            soak::SMOKE,
         ]
         .concat()
     };

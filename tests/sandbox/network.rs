@@ -14,6 +14,7 @@ use crate::{Test, lab::Lab};
 
 pub(crate) const TESTS: &[Test] = &[
     ("the_ways_out_stand_before_the_first_command_and_go_with_the_sandbox", stand_and_go),
+    ("this_binary_stands_beside_the_programs_of_the_host", own_program),
     ("a_network_that_refuses_fails_the_turn_as_the_gateway", refused),
     ("a_network_that_cannot_say_what_happened_fails_the_turn_as_the_gateway", silent),
     ("the_bundle_is_looked_at_from_inside_and_another_is_seen", bundle),
@@ -68,6 +69,30 @@ fn stand_and_go(_: &Lab) {
     let held = holder.held.lock().unwrap();
     let roles: Vec<&Role> = held[0].sockets.iter().map(|(role, _)| role).collect();
     assert!(roles.contains(&&Role::Proxy) && roles.contains(&&Role::Transparent { port: 8443 }), "{roles:?}");
+}
+
+/// Note N14: by its name, read-only, and what the host has there stays.
+fn own_program(_: &Lab) {
+    let lab = Lab::networked(Arc::new(Holder::default()));
+    let script = "set -e; cmp /run/crucible /usr/local/bin/crucible; command -v crucible; ls -A /usr/local/bin; \
+                  for f in /usr/local/bin/*; do head -c 1 \"$f\" > /dev/null || [ ! -e \"$f\" ]; done; \
+                  ! touch /usr/local/bin/x 2>/dev/null; ! rm -f /usr/local/bin/crucible 2>/dev/null; \
+                  ! sh -c 'echo > /usr/local/bin/crucible' 2>/dev/null";
+    let mut spec = lab.spec(script);
+    spec.egress = Some(list());
+    let seen = lab.run(spec).unwrap();
+    assert_eq!(seen.end.exit, Exit::Code(0), "{seen:?}");
+    let mut lines: Vec<&str> = seen.out.lines().collect();
+    assert_eq!(lines.remove(0), "/usr/local/bin/crucible");
+    let there = std::fs::read_dir("/usr/local/bin").unwrap();
+    let mut expected: Vec<String> =
+        there.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    expected.push("crucible".to_owned());
+    expected.sort();
+    expected.dedup();
+    lines.sort_unstable();
+    assert_eq!(lines, expected);
+    assert!(!seen.end.layers.iter().any(|layer| layer.starts_with("program:")), "{:?}", seen.end.layers);
 }
 
 fn fails(holder: Holder) -> (TurnError, Vec<String>) {

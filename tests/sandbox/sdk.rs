@@ -6,16 +6,26 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use driver::{Gateway, ServeConfig};
+use driver::{
+    Client, Gateway, ServeConfig,
+    client::SandboxSpec,
+    error::Step,
+    exec::{ExecEvent, ExecSpec},
+    turn::Exit,
+    wire::config::DriverConfig,
+};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 
+use policy::egress::Egress;
+
 use crate::{Test, lab::Lab};
 
 pub(crate) const TESTS: &[Test] = &[
     ("the_unmodified_python_sdk_works_and_its_descriptors_are_ours", sdk),
+    ("a_gateways_broker_that_dies_shuts_its_sandboxes_and_the_next_one_has_a_new_one", broker_dies),
     ("a_gateway_listens_on_loopback_only_and_never_without_a_token", loopback),
 ];
 
@@ -128,6 +138,58 @@ fn sdk(lab: &Lab) {
     assert_eq!(denied.lines().skip(1).count(), 2, "{denied}");
     let canary = audit(&["--turn", "self-test"]);
     assert!(canary.contains("canary.crucible.invalid"), "the gateway tried itself first: {canary}");
+}
+
+/// The broker of a process.
+fn broker_of(parent: u32) -> Option<Pid> {
+    let is_it = |pid: &i32| {
+        let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        let above = read("stat").rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)?.parse().ok());
+        above == Some(parent) && read("cmdline").starts_with("crucible-broker\0")
+    };
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(is_it).map(Pid::from_raw)
+}
+
+/// How a program inside ends that asks the proxy for something: 0 where it was answered.
+async fn asks(client: &Client, name: &str) -> Exit {
+    let script = "exec 3<>/dev/tcp/127.0.0.1/3128 && printf 'CONNECT a.example:443 HTTP/1.1\r\n\r\n' >&3 && \
+                  read -r line <&3 && [[ $line == 'HTTP/1.1 403'* ]]";
+    let command = ["/usr/bin/bash", "-c", script].map(str::to_owned).to_vec();
+    let mut running =
+        client.exec(name, ExecSpec { command, ..ExecSpec::default() }, Step::Exec).await.unwrap();
+    loop {
+        if let ExecEvent::Exit { exit, .. } = running.next().await.unwrap() {
+            return exit;
+        }
+    }
+}
+
+fn broker_dies(lab: &Lab) {
+    let served = Served::start(lab);
+    assert!(broker_of(served.child.id()).is_some(), "the self-test needed one");
+    lab.block_on(async {
+        let client = Client::unix(Path::new(&served.socket)).await.unwrap();
+        let create = async |name: &str| {
+            let config =
+                DriverConfig { egress: Some(Egress::new(Vec::new()).document()), ..DriverConfig::default() };
+            let spec = SandboxSpec { name: name.to_owned(), config, ..SandboxSpec::default() };
+            client.create(&spec).await.unwrap();
+            client.ready(name).await.unwrap();
+        };
+        create("first").await;
+        assert_eq!(asks(&client, "first").await, Exit::Code(0));
+        kill(broker_of(served.child.id()).unwrap(), Signal::SIGKILL).unwrap();
+        while broker_of(served.child.id()).is_some() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(asks(&client, "first").await, Exit::Code(1), "its sockets went with it");
+        client.delete("first").await.unwrap();
+        create("second").await;
+        assert_eq!(asks(&client, "second").await, Exit::Code(0));
+        client.delete("second").await.unwrap();
+    });
+    served.end();
 }
 
 fn loopback(lab: &Lab) {

@@ -19,6 +19,9 @@ use crate::{Test, lab::Lab};
 pub(crate) const TESTS: &[Test] =
     &[("five_hundred_turns_in_a_row_leave_nothing", in_a_row), ("eight_at_once_leave_nothing", at_once)];
 
+/// What is run with the other tests.
+pub(crate) const SMOKE: &[Test] = &[("a_little_of_the_benchmark_works", bench_works)];
+
 const TURNS: usize = 500;
 const WARM_UP: usize = 20;
 
@@ -103,10 +106,27 @@ fn at_once(lab: &Lab) {
     settles(lab, &before);
 }
 
+/// How much the benchmark does.
+#[derive(Clone, Copy)]
+struct Work {
+    rounds: usize,
+    /// Directories of the workspace, and files of each.
+    wide: usize,
+    turns: usize,
+}
+
 /// Create, exec `true`, delete, as one cycle through the whole gRPC path; and a workspace of 10,000 files.
 pub(crate) fn bench() {
-    let rounds = 200;
-    let lab = Lab::new();
+    measured(&Lab::new(), Work { rounds: 200, wide: 100, turns: 50 });
+}
+
+/// A little of it, which says that it works and nothing about time.
+fn bench_works(lab: &Lab) {
+    measured(lab, Work { rounds: 8, wide: 10, turns: 2 });
+}
+
+fn measured(lab: &Lab, work: Work) {
+    let rounds = work.rounds;
     let one = lab.block_on(async {
         let client = Client::unix(lab.gateway().socket()).await.unwrap();
         let mut times = Vec::new();
@@ -136,7 +156,7 @@ pub(crate) fn bench() {
         times
     });
     phases("eight at once", &eight);
-    workspace(&lab);
+    workspace(lab, work);
 }
 
 /// The whole, and of it what create, exec and delete took.
@@ -164,9 +184,10 @@ async fn run(client: &Client, name: &str, script: &str) {
     while !matches!(running.next().await.unwrap(), ExecEvent::Exit { .. }) {}
 }
 
-fn workspace(lab: &Lab) {
-    for dir in 0..100 {
-        for file in 0..100 {
+fn workspace(lab: &Lab, work: Work) {
+    let Work { wide, turns, .. } = work;
+    for dir in 0..wide {
+        for file in 0..wide {
             lab.write(&format!("d{dir}/f{file}"), vec![b'x'; 20_000]);
         }
     }
@@ -174,7 +195,7 @@ fn workspace(lab: &Lab) {
     let (mut uploads, mut syncs) = (Vec::new(), Vec::new());
     lab.block_on(async {
         let client = Client::unix(lab.gateway().socket()).await.unwrap();
-        for index in 0..50 {
+        for index in 0..turns {
             let name = format!("w-{index}");
             let config = DriverConfig { workspace: Some(lab.space()), ..DriverConfig::default() };
             let started = Instant::now();
@@ -192,8 +213,9 @@ fn workspace(lab: &Lab) {
             client.delete(&name).await.unwrap();
         }
     });
-    report("10,000 files, 200 MB: a sandbox with them, ready", uploads);
-    report("10,000 files, 200 MB: end the sandbox and sync ten edits", syncs);
+    let size = format!("{} files, {} MB", wide * wide, wide * wide / 50);
+    report(&format!("{size}: a sandbox with them, ready"), uploads);
+    report(&format!("{size}: end the sandbox and sync ten edits"), syncs);
 }
 
 fn phases(how: &str, times: &[[Duration; 4]]) {

@@ -280,9 +280,13 @@ fn three_deaths_of_the_broker_in_a_row_end_the_run() {
 
 #[test]
 fn check_and_explain_tell_what_is_reached_and_why() {
-    let lists = "endpoints = [\"a.example:443:full\", \"a.example:443:full:websocket\"]\nbinaries = [\"/usr/bin/git\"]";
+    let lists = "endpoints = [\"a.example:443:full\", \"a.example:443:full:websocket\", \"A.example:443:full\"]\n\
+                 binaries = [\"/usr/bin/git\", \"/usr/bin/git\"]";
     let pack = pack(RAISE, lists);
     let check = run(&pack, &["check", "--no-run"]).stdout();
+    for twice in ["a.example:443:full", "/usr/bin/git"] {
+        assert!(check.contains(&format!("warning: {twice}: it is listed twice")), "{check}");
+    }
     assert!(
         check.lines().any(|line| line.starts_with("egress") && line.contains("a.example:443:full  ")),
         "{check}"

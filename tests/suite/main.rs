@@ -9,6 +9,7 @@
     reason = "a test that meets what it does not expect has to fail"
 )]
 
+mod bench;
 mod cases;
 mod cli;
 mod egress;

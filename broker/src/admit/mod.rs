@@ -13,7 +13,7 @@ use policy::host::{Host, Target};
 use policy::no_proxy::NoProxy;
 use policy::reason::Reason;
 use policy::record::{Address, Close, Cut, Decision, End, Record, Redactor, Verdict};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
 use self::question::chain;
@@ -28,6 +28,9 @@ use crate::rate::{Count, Rate};
 
 pub use self::permit::{Permit, Route};
 pub use self::question::{Asker, Question, Spoken};
+
+/// So many connections wait at one time for the record of their refusal as one too many.
+const DOORSTEP: usize = 64;
 
 /// What every sandbox of one broker shares.
 pub struct Shared {
@@ -59,6 +62,8 @@ pub struct Sandbox {
     /// Addresses that names have inside.
     pub(crate) names: Mutex<Synthetic>,
     pub(crate) open: Count,
+    /// Places for connections that are refused as too many while their records go to the disk.
+    pub(crate) doorstep: Arc<Semaphore>,
     pub(crate) bytes: Count,
     rate: Rate,
     tally: Tally,
@@ -86,6 +91,7 @@ impl Sandbox {
             peer,
             names: Mutex::default(),
             open: Count::default(),
+            doorstep: Arc::new(Semaphore::new(DOORSTEP)),
             bytes: Count::default(),
             rate: Rate::new(limits.requests_per_second, limits.requests_burst),
             tally: Tally::default(),

@@ -33,19 +33,19 @@ pub(crate) async fn accept(sandbox: Arc<Sandbox>, listener: TcpListener, purpose
     let mut reserve = File::open("/dev/null").ok();
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => admit_one(&sandbox, stream, &purpose),
+            Ok((stream, _)) => admit_one(&sandbox, stream, &purpose).await,
             Err(error) if exhausted(&error) => {
                 drop(reserve.take());
-                if let Ok((stream, _)) = listener.accept().await {
-                    drop(stream);
-                }
-                reserve = File::open("/dev/null").ok();
+                let stream = listener.accept().await;
                 let asker = crate::admit::Asker {
                     conn: sandbox.number(),
                     way: purpose.way(),
                     caller: Arc::new(policy::egress::Caller::Unknown),
                 };
                 sandbox.refuse(&asker, "", None, Reason::NoDescriptors);
+                sandbox.settle().await;
+                drop(stream);
+                reserve = File::open("/dev/null").ok();
                 tokio::time::sleep(REST).await;
             }
             // The client gave up between its arrival and now.
@@ -68,16 +68,10 @@ fn exhausted(error: &io::Error) -> bool {
 }
 
 /// Serves a connection in a task of its own, or refuses it when too many are open.
-fn admit_one(sandbox: &Arc<Sandbox>, stream: TcpStream, purpose: &Purpose) {
+async fn admit_one(sandbox: &Arc<Sandbox>, stream: TcpStream, purpose: &Purpose) {
     let (sandbox, purpose) = (Arc::clone(sandbox), purpose.clone());
     if !sandbox.open.enter(sandbox.limits().connections) {
-        let asker = proxy::asker(&sandbox, &stream, purpose.way());
-        let reason = sandbox.refuse(&asker, "", None, Reason::TooManyConnections);
-        if purpose == Purpose::Proxy {
-            // One try: a socket that was just accepted takes so little at once, and a client in the way of others gets no more.
-            let _ = stream.try_write(&proxy::refusal_now(&sandbox, reason, "", false, false));
-        }
-        return;
+        return refuse(sandbox, stream, &purpose).await;
     }
     // A tunnel ends itself with the turn, to record what flowed; the rest is ended from outside.
     let task = Arc::clone(&sandbox);
@@ -85,6 +79,25 @@ fn admit_one(sandbox: &Arc<Sandbox>, stream: TcpStream, purpose: &Purpose) {
         let guard = Entered(&task);
         serve(&task, stream, purpose).await;
         drop(guard);
+    });
+}
+
+/// Refuses a connection as one too many. Its record is on the way to the disk while others are accepted, and those of many
+/// refusals go there together; as many as wait for that at most, the next one waits here.
+async fn refuse(sandbox: Arc<Sandbox>, stream: TcpStream, purpose: &Purpose) {
+    // The semaphore is never closed; without a place the connection would end unanswered.
+    let Ok(place) = Arc::clone(&sandbox.doorstep).acquire_owned().await else { return };
+    let asker = proxy::asker(&sandbox, &stream, purpose.way());
+    let reason = sandbox.refuse(&asker, "", None, Reason::TooManyConnections);
+    let answer = (*purpose == Purpose::Proxy).then(|| proxy::refusal_now(&sandbox, reason, "", false, false));
+    let task = Arc::clone(&sandbox);
+    sandbox.spawn(async move {
+        task.settle().await;
+        if let Some(answer) = answer {
+            // One try: a socket that was just accepted takes so little at once, and a client in the way of others gets no more.
+            let _ = stream.try_write(&answer);
+        }
+        drop((stream, place));
     });
 }
 

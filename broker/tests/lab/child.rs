@@ -24,6 +24,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("the_child_serves_and_ends_with_its_parent", serves_and_ends),
     ("when_the_child_dies_nothing_gets_out", dies_closed),
     ("a_child_killed_at_any_byte_of_a_line_leaves_a_file_that_the_next_one_goes_on_with", killed_at_any_byte),
+    ("every_refusal_is_on_the_disk_before_its_answer", on_disk_first),
     ("without_descriptors_new_connections_are_refused_and_old_ones_kept", no_descriptors),
     ("rows_85_86_the_child_tells_programs_in_a_user_namespace_that_it_owns", tells_programs),
 ];
@@ -56,9 +57,15 @@ pub(crate) fn role() -> Option<ExitCode> {
 /// Starts the child on a socket pair.
 #[expect(clippy::disallowed_methods, reason = "the test guards its child itself")]
 fn start() -> (Child, std::os::unix::net::UnixStream) {
-    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.arg0(broker::ROLE).env_clear().stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
+    command.arg0(broker::ROLE);
+    spawned(command)
+}
+
+#[expect(clippy::disallowed_methods, reason = "the test guards its child itself")]
+fn spawned(mut command: Command) -> (Child, std::os::unix::net::UnixStream) {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    command.env_clear().stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
     (command.spawn().unwrap(), ours)
 }
 
@@ -77,14 +84,22 @@ async fn running(binaries: Binaries) -> Running {
 
 /// A child that goes on with what an audit file holds.
 async fn going_on(binaries: Binaries, audit: tempfile::NamedTempFile) -> Running {
+    launched(start(), Launch::default(), binaries, audit).await
+}
+
+async fn launched(
+    (child, stream): (Child, std::os::unix::net::UnixStream),
+    launch: Launch,
+    binaries: Binaries,
+    audit: tempfile::NamedTempFile,
+) -> Running {
     let service = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let entry = format!("127.0.0.1:{}:full:tcp", service.local_addr().unwrap().port());
     let endpoint = Endpoint::parse(&entry).unwrap();
     let egress = Egress::new(vec![Entry { endpoint, source: Source::Manifest, binaries, named: true }]);
-    let (child, stream) = start();
     let file = std::fs::OpenOptions::new().append(true).open(audit.path()).unwrap();
     let head = broker::audit::resume(&file, &std::fs::read(audit.path()).unwrap()).unwrap();
-    let launch = Launch { head: Some(head), ..Launch::default() };
+    let launch = Launch { head: Some(head), ..launch };
     let client = Client::launch(stream, &launch, file.as_fd()).await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let proxy = listener.local_addr().unwrap();
@@ -237,6 +252,57 @@ fn killed_at_any_byte() {
             assert_eq!(torn, if cut { vec![(2, bytes, true)] } else { Vec::new() });
         }
     });
+}
+
+/// What the child asked of the kernel, in order: a record written, all of them brought to the disk, a refusal answered.
+fn on_disk_first() {
+    const TRACED: &str = "trace=write,fdatasync,sendto,writev,sendmsg";
+    let trace = tempfile::NamedTempFile::new().unwrap();
+    let mut command = Command::new("/usr/bin/strace");
+    if !Path::new(command.get_program()).exists() {
+        assert!(std::env::var_os("CI").is_none(), "no strace can be had");
+        println!("skipped: no strace can be had here");
+        return;
+    }
+    command.args(["-f", "-qq", "-s", "40", "-e", TRACED, "-e", "signal=none", "-o"]).arg(trace.path());
+    command.arg(std::env::current_exe().unwrap()).arg("broker");
+    run(async {
+        let mut launch = Launch::default();
+        launch.limits.connections = 3;
+        let audit = tempfile::NamedTempFile::new().unwrap();
+        let mut running = launched(spawned(command), launch, Binaries::Any, audit).await;
+        assert_eq!(denied(&running).await, Some(403));
+        let held = [tunnel(&running).await, tunnel(&running).await, tunnel(&running).await];
+        let mut refused = Vec::new();
+        for _ in 0..20 {
+            refused.push(TcpStream::connect(running.proxy).await.unwrap());
+        }
+        for stream in &mut refused {
+            assert_eq!(Reply::read(stream).await.reason().as_deref(), Some("too-many-connections"));
+        }
+        drop(held);
+        drop(running.client);
+        assert!(running.child.wait().unwrap().success());
+    });
+    let (mut written, mut going, mut there, mut answered, mut syncs) = (0, 0, 0, 0, 0);
+    for line in std::fs::read_to_string(trace.path()).unwrap().lines() {
+        if line.contains("write(") && line.contains("{\\\"v\\\":1,") {
+            written += 1;
+        } else if line.contains("HTTP/1.1 403") || line.contains("HTTP/1.1 503") {
+            answered += 1;
+            // Between the first and the second three tunnels were allowed.
+            let records = if answered == 1 { 1 } else { answered + 3 };
+            assert!(there >= records, "answered before its record was on the disk: {line}");
+        } else if line.contains(" fdatasync(") {
+            going = written;
+            syncs += 1;
+        }
+        if line.contains("fdatasync") && line.ends_with("= 0") {
+            there = going;
+        }
+    }
+    assert_eq!(answered, 21);
+    assert!(syncs < answered, "refusals at one time share a trip to the disk: {syncs}");
 }
 
 fn tells_programs() {

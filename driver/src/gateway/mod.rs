@@ -11,6 +11,7 @@ mod link;
 mod mount;
 mod namespace;
 mod outlets;
+mod own;
 mod policies;
 mod program;
 mod protocol;

@@ -25,12 +25,12 @@ use super::{
     etc,
     init::{Failure, Step as _},
     namespace::INSIDE_ID,
+    own,
     protocol::{Setup, Source, WorkspaceMode},
     stage::Stage,
     sys::{self, NODEV, NOEXEC, NOSUID, RDONLY},
     weaken::{Layer, Weaken},
 };
-use crate::network::PROGRAM;
 
 /// Where the workspace and the home stand inside.
 pub(crate) const SANDBOX: &str = "/sandbox";
@@ -157,10 +157,9 @@ pub(crate) fn build(setup: &Setup, sources: Sources, weaken: &Weaken) -> Result<
     };
     let mut readable = extra(root, sources.read_only, weaken)?;
     if let Some(tree) = &sources.program {
-        let inside = root.join(PROGRAM.trim_start_matches('/'));
-        fs::write(&inside, "").step("make room for this program")?;
-        place(tree, &inside, RDONLY | NOSUID | NODEV)?;
-        readable.push(PathBuf::from(PROGRAM));
+        let (at, note) = own::show(root, tree)?;
+        readable.push(at);
+        notes.extend(note);
     }
     if weaken.off(Layer::View) {
         host(root)?;

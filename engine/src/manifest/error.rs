@@ -280,7 +280,7 @@ pub(super) fn expected(kind: Kind) -> &'static str {
         Kind::Flag => "a boolean",
         Kind::Whole(_) => "an integer",
         Kind::Thousandths(_) => "a number",
-        Kind::Texts => "an array of strings",
+        Kind::Texts | Kind::Distinct => "an array of strings",
         Kind::Injects => "an array of injects",
         Kind::Tables(_) => "an array of tables",
         Kind::Float => "a number",

@@ -31,6 +31,8 @@ pub(super) enum Kind {
     OneOf(&'static [&'static str]),
     /// A list of texts, each one line that is not empty.
     Texts,
+    /// The same, with none twice.
+    Distinct,
     /// The list of injects.
     Injects,
     /// A table with keys of its own.

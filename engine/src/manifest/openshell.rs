@@ -28,7 +28,7 @@ const TAKEN: [&str; 9] =
 /// What a sandbox shows of the host, and what it may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sandbox {
-    /// What it may reach, before the built-ins are added.
+    /// What it may reach, before the built-ins are added and what is there twice goes (contract §6.1).
     pub declared: Declared,
     /// Paths of this machine that stand in the sandbox at the same place, to read and to execute. None is there twice.
     pub read_only_paths: Vec<At<HostPath>>,
@@ -124,7 +124,7 @@ pub(super) static TABLE: Table = Table {
         ),
         Key::optional(
             "read_only_paths",
-            Kind::Texts,
+            Kind::Distinct,
             "empty",
             "Absolute paths of this machine that stand in the sandbox at the same place, to read and to execute. Not `/`, \
              and not where a sandbox has its own: `/proc`, `/sys`, `/dev`, `/run`, `/sandbox`, `/etc`, `/boot`, \
@@ -236,15 +236,14 @@ fn endpoints(section: &Section<'_>, sink: &mut Sink) -> Vec<Endpoint> {
     let mut read = Vec::new();
     for At { value, span } in section.texts("endpoints") {
         match Endpoint::parse(value) {
-            Ok(endpoint) => read.push(At { value: endpoint, span }),
+            Ok(endpoint) => read.push(endpoint),
             Err(EndpointError { span: part, kind }) => {
                 let mistake = OpenshellError::Endpoint { text: shorten(value), error: kind };
                 sink.put(within(&span, value, &part), mistake);
             }
         }
     }
-    let read = once("endpoints", read, ToString::to_string, sink);
-    read.into_iter().map(|at| at.value).collect()
+    read
 }
 
 /// A part of a text in quotes, as a place in the manifest; the whole text where it holds escapes.
@@ -261,12 +260,11 @@ fn binaries(section: &Section<'_>, sink: &mut Sink) -> Vec<BinaryPath> {
     let mut read = Vec::new();
     for At { value, span } in section.texts("binaries") {
         match BinaryPath::parse(value) {
-            Ok(path) => read.push(At { value: path, span }),
+            Ok(path) => read.push(path),
             Err(error) => sink.put(span, OpenshellError::Binary { text: shorten(value), error }),
         }
     }
-    let read = once("binaries", read, ToString::to_string, sink);
-    read.into_iter().map(|at| at.value).collect()
+    read
 }
 
 fn limits(section: &Section<'_>, sink: &mut Sink) -> (SandboxLimits, TrafficLimits) {

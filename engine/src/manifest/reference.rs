@@ -93,6 +93,7 @@ fn type_name(kind: Kind) -> String {
             )
         }
         Kind::Texts => "list of texts".to_owned(),
+        Kind::Distinct => "list of texts, none twice".to_owned(),
         Kind::OneOf(words) => {
             let quoted: Vec<String> = words.iter().map(|word| format!("`\"{word}\"`")).collect();
             quoted.join(" or ")

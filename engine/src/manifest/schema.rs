@@ -89,9 +89,10 @@ fn kind(kind: Kind) -> Value {
         }
         Kind::Size(_) => json!({ "type": "string", "pattern": number::SIZE_PATTERN }),
         Kind::OneOf(words) => json!({ "type": "string", "enum": words }),
-        Kind::Texts => {
+        Kind::Texts | Kind::Distinct => {
             let text = json!({ "type": "string", "minLength": 1 });
-            json!({ "type": "array", "items": text, "uniqueItems": true })
+            let distinct = matches!(kind, Kind::Distinct);
+            json!({ "type": "array", "items": text, "uniqueItems": distinct })
         }
         Kind::Injects => {
             let text = json!({ "type": "string", "minLength": 1 });

@@ -50,7 +50,7 @@ impl<'d> Section<'d> {
         }
         if let Err(error) = fits(key.kind, value.get_ref()) {
             sink.put(value.span(), Mistake::Value { key: self.spec.key_title(name), error });
-        } else if let (Kind::Texts, Some(items)) = (key.kind, value.get_ref().as_array()) {
+        } else if let (Kind::Texts | Kind::Distinct, Some(items)) = (key.kind, value.get_ref().as_array()) {
             for item in items {
                 if let Err(error) = line(item.get_ref()) {
                     let key = format!("an item of {}", self.spec.key_title(name));
@@ -203,7 +203,7 @@ fn fits(kind: Kind, value: &DeValue<'_>) -> Result<(), ValueError> {
     }
     let right = match kind {
         Kind::Flag => value.is_bool(),
-        Kind::Injects | Kind::Texts | Kind::Tables(_) => value.is_array(),
+        Kind::Injects | Kind::Texts | Kind::Distinct | Kind::Tables(_) => value.is_array(),
         Kind::Float if value.is_float() && float_of(value).is_none() => return Err(ValueError::NotFinite),
         Kind::Float => float_of(value).is_some(),
         Kind::Table(_) | Kind::Names | Kind::Demands => value.is_table(),

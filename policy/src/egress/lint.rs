@@ -142,15 +142,16 @@ fn covers(a: &Pattern, b: &Pattern) -> bool {
     }
 }
 
+/// What stands in one list more than once; it counts once.
 fn repeats(declared: &Declared) -> Vec<Lint> {
+    let endpoints = again(&declared.endpoints).chain(again(&declared.binaries));
+    let lint = |subject| Lint { kind: LintKind::Shadowed, subject, message: "it is listed twice".to_owned() };
+    endpoints.map(lint).collect()
+}
+
+fn again<T: Eq + std::hash::Hash + ToString>(list: &[T]) -> impl Iterator<Item = String> {
     let mut seen = std::collections::HashSet::new();
-    let again = declared.endpoints.iter().filter(|endpoint| !seen.insert(*endpoint));
-    let lint = |endpoint: &Endpoint| Lint {
-        kind: LintKind::Shadowed,
-        subject: endpoint.to_string(),
-        message: "it is listed twice".to_owned(),
-    };
-    again.map(lint).collect()
+    list.iter().filter(move |item| !seen.insert(*item)).map(ToString::to_string)
 }
 
 /// A forge that stays reachable while the goal names an issue there: the fix may be read from it.

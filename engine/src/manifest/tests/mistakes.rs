@@ -328,7 +328,6 @@ fn mistakes_of_the_ways_out() {
 binaries = ["/usr/bin/curl", "curl", "/usr/bin/*", "/usr/bin/curl"]
 "#;
     insta::assert_snapshot!(brief(&sandboxed(lists)), @r#"
-    18:3 [agent.openshell].endpoints holds `a.example:443:full` twice (the first one at 17:3) // keep one of them
     19:4 the endpoint `a.example` cannot be read: an endpoint is host:port:access[:protocol[:enforcement]] // for example "api.example.com:443:full"
     20:4 the endpoint `*.com:443:full` cannot be read: a wildcard needs at least two labels after it // name the hosts, or a domain that is yours: *.example.com
     21:14 the endpoint `a.example:0:full` cannot be read: the port is not a number from 1 to 65535 // write host:port:access, such as "api.example.com:443:full"
@@ -336,7 +335,6 @@ binaries = ["/usr/bin/curl", "curl", "/usr/bin/*", "/usr/bin/curl"]
     23:4 the endpoint `169.254.169.254:80:full` cannot be read: an address of this kind is never reached: link-local, metadata, unspecified, multicast or reserved
     25:30 the binary `curl` cannot be listed: a binary is an absolute path in the sandbox // write the program's path in the sandbox, such as "/usr/bin/curl"
     25:38 the binary `/usr/bin/*` cannot be listed: a binary's path has no wildcard // write the program's path in the sandbox, such as "/usr/bin/curl"
-    25:52 [agent.openshell].binaries holds `/usr/bin/curl` twice (the first one at 25:13) // keep one of them
     "#);
 }
 
