@@ -20,4 +20,6 @@ pub mod egress;
 
 pub mod record;
 
+pub mod outputs;
+
 pub mod seam;
