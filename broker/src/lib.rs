@@ -16,19 +16,17 @@ pub mod core;
 
 pub mod limits;
 
-pub mod launch;
-
 mod clock;
 
 pub mod append;
 
+mod token;
+
+pub mod systems;
+
 pub mod project;
 
-pub mod writes;
-
-pub mod tools;
-
-pub mod mcp;
+pub mod launch;
 
 pub mod audit;
 
@@ -42,9 +40,17 @@ pub mod admit;
 
 mod net;
 
+pub mod writes;
+
+pub mod tools;
+
+pub mod mcp;
+
 pub mod control;
 
 pub mod client;
+
+mod begin;
 
 mod privilege;
 

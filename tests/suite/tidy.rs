@@ -11,19 +11,27 @@ const ENGINE_LAYERS: [&str; 13] = [
 ];
 
 /// The modules of the broker, low to high.
-const BROKER_LAYERS: [&str; 16] = [
+const BROKER_LAYERS: [&str; 24] = [
     "core",
     "limits",
-    "launch",
     "clock",
+    "append",
+    "token",
+    "systems",
+    "project",
+    "launch",
     "audit",
     "rate",
     "outside",
     "peer",
     "admit",
     "net",
+    "writes",
+    "tools",
+    "mcp",
     "control",
     "client",
+    "begin",
     "privilege",
     "serve",
     "probe",
@@ -31,8 +39,8 @@ const BROKER_LAYERS: [&str; 16] = [
 ];
 
 /// The modules of policy, low to high.
-const POLICY_LAYERS: [&str; 10] =
-    ["diag", "ip", "host", "access", "endpoint", "no_proxy", "reason", "egress", "record", "seam"];
+const POLICY_LAYERS: [&str; 11] =
+    ["diag", "ip", "host", "access", "endpoint", "no_proxy", "reason", "egress", "record", "seam", "outputs"];
 
 /// Files that may be longer than [`LINES_MAX`] before their tests, and why. This list only gets shorter.
 const LONG_FILES: [(&str, &str); 0] = [];

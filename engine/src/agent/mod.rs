@@ -6,6 +6,7 @@ pub mod output;
 pub mod prompt;
 pub mod sandbox;
 pub mod status;
+pub mod tools;
 pub mod turn;
 
 pub use marker::{Escalation, Markers};

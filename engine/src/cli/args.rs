@@ -8,6 +8,10 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::report::Ui;
 
+mod writes;
+
+pub use writes::{OutboxCommand, OutboxState, OutboxWhich, ToolCallArgs, ToolCommand};
+
 /// Lets a coding agent improve a codebase in a loop: it proposes, a frozen judge measures, the engine keeps or discards.
 #[derive(Debug, Parser)]
 #[command(name = "crucible", version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -43,8 +47,20 @@ pub enum Command {
         #[command(subcommand)]
         command: EgressCommand,
     },
-    /// Show what the sandboxes of a run tried to reach, and what they were denied
+    /// Show what the sandboxes of a run tried to reach and to write, and what they were denied
     Audit(AuditArgs),
+    /// Review the writes that no configured system took, and send or drop them
+    Outbox {
+        /// What to do with them.
+        #[command(subcommand)]
+        command: OutboxCommand,
+    },
+    /// Call the broker's tools from a script in a sandbox
+    Tool {
+        /// What to do.
+        #[command(subcommand)]
+        command: ToolCommand,
+    },
     /// Print completions for a shell
     Completions {
         /// The shell to complete for
@@ -95,6 +111,9 @@ pub struct AuditArgs {
     /// Prove that no record is missing, altered or out of order, and show none
     #[arg(long)]
     pub verify: bool,
+    /// Show the writes instead: what was written, staged, sent and refused, and the counts against their bounds
+    #[arg(long, conflicts_with_all = ["csv", "verify", "denied", "allowed", "turn", "host", "reason", "binary"])]
+    pub writes: bool,
     /// Show the records as a JSON array
     #[arg(long, conflicts_with_all = ["csv", "verify"])]
     pub json: bool,
@@ -243,14 +262,14 @@ pub struct CheckArgs {
 }
 
 /// Subcommands of the contract that this build does not have.
-pub const ABSENT_COMMANDS: [&str; 15] = [
+pub const ABSENT_COMMANDS: [&str; 14] = [
     "scope", "ps", "deploy", "watch-pr", "plan", "status", "tail", "steer", "pause", "resume", "stop",
-    "abort", "outbox", "replay", "doctor",
+    "abort", "replay", "doctor",
 ];
 
 /// Subcommands that this build has.
-pub const COMMANDS: [&str; 8] =
-    ["run", "init", "check", "gateway", "schema", "egress", "audit", "completions"];
+pub const COMMANDS: [&str; 10] =
+    ["run", "init", "check", "gateway", "schema", "egress", "audit", "outbox", "tool", "completions"];
 
 /// A duration in the friendly format, longer than nothing.
 fn duration(text: &str) -> Result<Duration, String> {

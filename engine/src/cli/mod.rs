@@ -11,7 +11,10 @@ pub mod exit;
 pub mod gateway;
 pub mod init;
 mod judged;
+pub mod outbox;
 pub mod run;
+pub mod tool;
+mod writes;
 
 use std::process::ExitCode;
 
@@ -55,6 +58,8 @@ fn other(command: Command) -> Result<Exit, CliError> {
         Command::Gateway { command: GatewayCommand::Serve(args) } => gateway::serve(&args),
         Command::Egress { command: EgressCommand::Explain(args) } => egress::explain(&args),
         Command::Audit(args) => audit::audit(&args),
+        Command::Outbox { command } => outbox::outbox(&command),
+        Command::Tool { command } => tool::tool(&command),
         Command::Schema => {
             run::print(&format!("{:#}\n", crate::manifest::schema()))?;
             Ok(Exit::Ok)

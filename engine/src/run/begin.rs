@@ -349,7 +349,7 @@ pub fn gateway(state_dir: &Path, broker: &Arc<Broker>) -> Result<driver::Gateway
 pub fn broker(plan: &RunPlan, env: &Environment) -> Result<Arc<Broker>, RunError> {
     let launch = launch(plan, env).map_err(RunError::Proxy)?;
     let audit = plan.state_dir.join(AUDIT_FILE);
-    Ok(Arc::new(Broker::start(launch, audit).map_err(RunError::Egress)?))
+    Ok(Arc::new(Broker::start(launch, audit, None, Tokens::default()).map_err(RunError::Egress)?))
 }
 
 /// What the broker's child is told: the host's own way out, and what no record may show.

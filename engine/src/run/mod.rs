@@ -13,6 +13,7 @@ pub mod state;
 pub mod statedir;
 pub mod step;
 pub mod tail;
+pub mod writes;
 
 pub use effect::{Effect, Job};
 pub use event::{Candidate, Event, EventKind, Interrupt, TaskEnd, TaskReport};

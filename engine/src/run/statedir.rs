@@ -17,9 +17,16 @@ use crate::world::CLAIM_FILE;
 /// The record of what sandboxes asked for, in a state directory.
 pub const AUDIT_FILE: &str = "egress.jsonl";
 
+/// The record of the run's writes, in a state directory.
+pub const LEDGER_FILE: &str = "outputs.jsonl";
+/// Where writes without a system wait for a person, in a state directory.
+pub const OUTBOX: &str = "outbox";
+
 /// What belongs to one run and is put away with it. The lock and the workspace's ownership stay.
-const OF_ONE_RUN: [&str; 9] = [
+const OF_ONE_RUN: [&str; 11] = [
     AUDIT_FILE,
+    LEDGER_FILE,
+    OUTBOX,
     "session.jsonl",
     "report.json",
     "control.json",
