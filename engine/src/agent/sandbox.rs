@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::output::OutputTeller;
+use super::relay::Relays;
 use super::turn::Turned;
 use crate::log::AgentEvent;
 use crate::sys::keeper::Stream;
@@ -29,6 +30,10 @@ pub struct SandboxTurn {
     pub env: BTreeMap<String, String>,
     /// Host paths that join the sandbox's view (note N11).
     pub read_only_paths: Vec<PathBuf>,
+    /// Files that are made for each turn (note N16).
+    pub relays: Relays,
+    /// Those of this turn, made.
+    pub relayed: Vec<turn::Relay>,
     /// The layers that are known to be in force, a line each.
     pub layers: Vec<String>,
     /// What it may reach.
@@ -62,6 +67,7 @@ impl SandboxTurn {
             command: ["/bin/sh", "-c", &self.agent_cmd].map(str::to_owned).to_vec(),
             env: self.env,
             stdin: prompt.as_bytes().to_vec(),
+            relays: self.relayed,
             read_only_paths: self.read_only_paths,
             limits: self.limits,
             egress: Some(self.policy),

@@ -7,6 +7,7 @@ pub mod egress;
 pub mod event;
 pub mod graph;
 pub mod hands;
+mod provision;
 mod settling;
 pub mod shell;
 pub mod state;
