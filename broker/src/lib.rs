@@ -20,6 +20,16 @@ pub mod launch;
 
 mod clock;
 
+pub mod append;
+
+pub mod project;
+
+pub mod writes;
+
+pub mod tools;
+
+pub mod mcp;
+
 pub mod audit;
 
 pub mod rate;

@@ -40,6 +40,9 @@ limits! {
     requests_per_second = 500, "Decisions per second, in the long run (`too-fast`).";
     requests_burst = 2_000, "Decisions at once before the pace holds (`too-fast`).";
     bytes = 68_719_476_736, "Bytes in both directions during the turn (`too-many-bytes`).";
+    tool_calls_per_second = 10, "Calls of each tool per second, in the long run.";
+    tool_calls_burst = 60, "Calls of each tool at once before the pace holds.";
+    tool_calls = 10_000, "Calls of tools that one broker answers.";
     records = 50_000, "Audit records of the turn (`audit-full`): nothing passes after the last one.";
 }
 

@@ -12,6 +12,8 @@ pub enum Blame {
     Policy,
     /// The request is malformed: 400.
     Request,
+    /// Nobody says who asks: 401.
+    Caller,
     /// The head is too large: 431.
     TooLarge,
     /// The request uses something that is not served: 501.
@@ -34,6 +36,7 @@ impl Blame {
         match self {
             Self::Policy => 403,
             Self::Request => 400,
+            Self::Caller => 401,
             Self::TooLarge => 431,
             Self::NotServed => 501,
             Self::Pace => 429,
@@ -108,6 +111,7 @@ reasons! {
     VersionInvalid "version-invalid" Request "the version is neither HTTP/1.0 nor HTTP/1.1"
     HeadTooLarge "head-too-large" TooLarge "the request's head is too large"
     CodingNotServed "coding-not-served" NotServed "the transfer coding is not served"
+    BadToken "bad-token" Caller "the call does not carry the token of this turn"
     ToolsNotServed "tools-not-served" NotServed "no tools are served here"
     TooManyConnections "too-many-connections" Broker "too many connections are open"
     TooFast "too-fast" Pace "too many requests in a short time"

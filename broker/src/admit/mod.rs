@@ -22,9 +22,11 @@ use crate::core::hello::Tolerance;
 use crate::core::synthetic::Synthetic;
 use crate::launch::Parent;
 use crate::limits::Limits;
+use crate::mcp::token::Token;
 use crate::outside::Outside;
 use crate::peer::Peer;
 use crate::rate::{Count, Rate};
+use crate::tools::Tools;
 
 pub use self::permit::{Permit, Route};
 pub use self::question::{Asker, Question, Spoken};
@@ -45,6 +47,8 @@ pub struct Shared {
     pub redactor: Redactor,
     /// Numbers for connections.
     pub next: AtomicU64,
+    /// The tools of the run, where there are any.
+    pub tools: Option<Arc<Tools>>,
 }
 
 /// One sandbox's turn.
@@ -53,6 +57,8 @@ pub struct Sandbox {
     pub shared: Arc<Shared>,
     /// The turn's name.
     pub turn: String,
+    /// Who may call tools; nobody without one.
+    pub(crate) token: Option<Token>,
     egress: RwLock<Arc<Egress>>,
     /// Who is who inside.
     pub(crate) peer: Peer,
@@ -78,10 +84,22 @@ struct Tally {
 impl Sandbox {
     /// A sandbox whose turn begins.
     pub fn new(shared: Arc<Shared>, turn: String, egress: Egress, peer: Peer) -> Self {
+        Self::serving(shared, turn, None, egress, peer)
+    }
+
+    /// A sandbox whose turn begins, and whose programs may call tools with this token.
+    pub(crate) fn serving(
+        shared: Arc<Shared>,
+        turn: String,
+        token: Option<Token>,
+        egress: Egress,
+        peer: Peer,
+    ) -> Self {
         let limits = shared.limits;
         Self {
             shared,
             turn,
+            token,
             egress: RwLock::new(Arc::new(egress)),
             peer,
             names: Mutex::default(),
@@ -91,6 +109,11 @@ impl Sandbox {
             tally: Tally::default(),
             ending: watch::Sender::new(false),
         }
+    }
+
+    /// Whether one more request for tools fits the pace of decisions.
+    pub(crate) fn calls_admitted(&self) -> bool {
+        self.rate.admits()
     }
 
     /// Runs a task until it or the turn ends.

@@ -97,7 +97,7 @@ impl Drop for Entered<'_> {
     }
 }
 
-async fn serve(sandbox: &Sandbox, stream: TcpStream, purpose: Purpose) {
+async fn serve(sandbox: &Arc<Sandbox>, stream: TcpStream, purpose: Purpose) {
     // Small answers must not wait for more.
     let _ = stream.set_nodelay(true);
     let mut asker = proxy::asker(sandbox, &stream, purpose.way());
@@ -107,9 +107,7 @@ async fn serve(sandbox: &Sandbox, stream: TcpStream, purpose: Purpose) {
         Purpose::Transparent => direct::serve(sandbox, &asker, stream, None).await,
         Purpose::Loopback(target) => direct::serve(sandbox, &asker, stream, Some(target)).await,
         Purpose::Own => {
-            let reason = sandbox.refuse(&asker, "", None, Reason::ToolsNotServed);
-            let answer = proxy::refusal(sandbox, reason, "", false, false).await;
-            super::conn::Conn::new(stream).farewell(&answer).await;
+            crate::mcp::face::serve(Arc::clone(sandbox), asker, stream).await;
         }
     }
 }

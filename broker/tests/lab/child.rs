@@ -85,6 +85,7 @@ async fn running(binaries: Binaries) -> Running {
         turn: "1".to_owned(),
         policy: egress.document(),
         sockets: vec![(Role::Proxy, listener.into_std().unwrap().into())],
+        token: None,
         inside: Some(inside()),
     };
     client.attach(attachment).await.unwrap();

@@ -162,7 +162,7 @@ impl Lab {
         theirs.set_nonblocking(true).unwrap();
         let theirs = tokio::net::UnixStream::from_std(theirs).unwrap();
         let world = Arc::new(World(Arc::clone(&names)));
-        tokio::spawn(async move { broker::serve::serve(theirs, world, Vec::new()).await.unwrap() });
+        tokio::spawn(async move { broker::serve::serve(theirs, world, Vec::new(), None).await.unwrap() });
         let file = std::fs::OpenOptions::new().append(true).open(audit.path()).unwrap();
         let client = Client::launch(ours, &plan.launch, file.as_fd()).await.unwrap();
         let egress = plan.egress();
@@ -174,6 +174,7 @@ impl Lab {
             turn: "1".to_owned(),
             policy: egress.document(),
             sockets: made.into_iter().map(|(role, fd, _)| (role, fd)).collect(),
+            token: None,
             inside: plan.inside.then(inside),
         };
         let hash = client.attach(attachment).await.unwrap();

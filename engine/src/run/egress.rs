@@ -210,7 +210,8 @@ impl Keeper {
         }
         let Some(running) = &mut self.running else { return Err(EgressError::Keeper) };
         let Outlets { id, turn, policy, sockets, inside } = outlets;
-        let attachment = Attachment { id: id.clone(), turn, policy, sockets, inside: Some(inside) };
+        let attachment =
+            Attachment { id: id.clone(), turn, policy, sockets, token: None, inside: Some(inside) };
         let attached = running.client.attach(attachment).await;
         if attached.is_ok() {
             running.attached.insert(id);

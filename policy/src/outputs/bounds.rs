@@ -258,6 +258,14 @@ impl Outputs {
         Ok(Admission { kind, target, number: used.saturating_add(1) })
     }
 
+    /// Whether a read of a target is within the bound of writes there; it costs nothing of the count. Answers the target.
+    ///
+    /// # Errors
+    /// The refusal, which names the bound.
+    pub fn admit_read(&self, kind: Kind, requested: Option<&str>) -> Result<String, Refusal> {
+        self.target(kind, requested).map(Option::unwrap_or_default)
+    }
+
     /// Where a write goes: what was asked for, where the bound admits it; else the one place that the bound names.
     fn target(&self, kind: Kind, requested: Option<&str>) -> Result<Option<String>, Refusal> {
         let refused = |text: &str, reason| refusal(kind, "target", text, reason);

@@ -11,7 +11,6 @@ use super::reason::Refused;
 
 /// What is to be written, before anything of it is done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Intent {
     /// The write; unique in the run, from 1.
     pub id: u64,
@@ -47,7 +46,6 @@ pub enum Outcome {
 
 /// The end of a write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Ended {
     /// The write.
     pub id: u64,
@@ -154,6 +152,17 @@ impl Ledger {
         match entry {
             Entry::Intent(intent) => self.begin(intent),
             Entry::Ended(ended) => self.end(&ended),
+        }
+    }
+
+    /// Tells whether [`Ledger::want`] would refuse, and counts nothing.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn would(&self, call: &Call<'_>) -> Result<(), Refusal> {
+        match self.known(call)? {
+            Some(_) => Ok(()),
+            None => self.outputs.admit(call.output, call.requested, self.used(call.output)).map(drop),
         }
     }
 

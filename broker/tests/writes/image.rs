@@ -1,0 +1,5 @@
+//! A real registry.
+
+use crate::Test;
+
+pub(crate) const TESTS: &[Test] = &[];
