@@ -76,10 +76,12 @@ pub fn role() -> Option<ExitCode> {
     if std::path::Path::new(&name).file_name().is_some_and(|name| name == ROLE) {
         return Some(serve::main());
     }
-    let rest: Vec<_> = args.take(3).collect();
+    let rest: Vec<_> = args.take(4).collect();
     match rest.as_slice() {
         [broker] if broker == "broker" => Some(serve::main()),
-        [broker, probe] if broker == "broker" && probe == "probe" => Some(probe::main()),
+        [broker, probe, own @ ..] if broker == "broker" && probe == "probe" && own.len() < 2 => {
+            Some(probe::main(own.first().and_then(|own| own.to_str())))
+        }
         _ => None,
     }
 }

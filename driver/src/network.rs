@@ -8,6 +8,10 @@ use policy::{egress::Document, seam::Role};
 /// Where this binary stands in a sandbox with ways out. It is no directory of the host's, which could not be added to.
 pub const PROGRAM: &str = "/run/crucible";
 
+/// Where an agent finds the broker's tools unless its manifest says otherwise: the name by which OpenShell's sandboxes know
+/// their host, and a port beside the proxy's.
+pub const BROKER: &str = "http://host.openshell.internal:3129";
+
 /// An answer that is waited for.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
 

@@ -4,20 +4,25 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use policy::diag::Source;
+use policy::outputs::{Kind, Outputs, RunContext, address};
 
 use crate::manifest::{Agent, At, Command, EnvName, EnvValue, GitRef, Judge, ModelName, Objective};
-use crate::manifest::{RepoSource, RepoUrl, STATE_DIR, Sandbox, WorkspaceDir, World};
+use crate::manifest::{ParamName, RepoSource, RepoUrl, Secret, WorkspaceDir, World};
 use crate::pack::{
     FileError, IdentityParts, InjectFile, InjectIdentity, Pack, RunIdentity, Thawed, read_prompt,
 };
 use crate::score::Direction;
 
+mod places;
+mod reach;
 mod sandbox;
 
+use places::{check_apart, check_injects, check_relays, check_repo, check_shown, state_dir};
+pub use reach::{Refusal, VALUE_LEAST};
 pub use sandbox::SandboxPlan;
 
 /// How many iterations a run has unless the command line says.
@@ -74,6 +79,14 @@ pub struct RunPlan {
     pub world: WorldPlan,
     /// When the run ends at the latest.
     pub limits: Limits,
+    /// The bound of each kind of write, with the run's parameters: what is disclosed, and what the broker is handed.
+    pub outputs: Outputs,
+    /// The tracker item that the run was started for.
+    pub item: Option<String>,
+    /// What each declared credential authorises, and who holds it.
+    pub secrets: Vec<Secret>,
+    /// Whether the operator takes a pack that asks for isolation without any.
+    pub unenforced_egress: bool,
 }
 
 /// Where the upstream comes from.
@@ -115,6 +128,8 @@ pub struct AgentPlan {
     pub sandbox: Option<SandboxPlan>,
     /// Variables for it.
     pub env: BTreeMap<EnvName, EnvValue>,
+    /// Whether the manifest takes the built-in reach away, which only a sandbox can do.
+    pub isolated: bool,
     /// How long a turn may take.
     pub timeout: Duration,
     /// How long a turn may print nothing.
@@ -173,6 +188,12 @@ pub struct Overrides {
     pub iterations: Option<u32>,
     /// `--max-time`.
     pub max_time: Option<Duration>,
+    /// `--param`, in order.
+    pub params: Vec<(ParamName, String)>,
+    /// `--item`.
+    pub item: Option<String>,
+    /// `--unenforced-egress`.
+    pub unenforced_egress: bool,
 }
 
 /// Why a pack and a command line make no run.
@@ -231,6 +252,30 @@ pub enum PlanError {
         /// The state directory or the workspace.
         private: PathBuf,
     },
+    /// `--param` with one name twice.
+    #[error("give the parameter `{0}` two values")]
+    ParamTwice(ParamName),
+    /// `--item` with something that no tracker has.
+    #[error("start the run for the item `{0}`: an item is PROJECT-NUMBER or owner/repo#number")]
+    Item(String),
+    /// A relayed file would come back with the candidate.
+    #[error(
+        "put a relayed file at {dest} in the sandbox: the workspace stands at {workspace} there, and it would come back"
+    )]
+    RelayInWorkspace {
+        /// In the sandbox.
+        dest: String,
+        /// In the sandbox.
+        workspace: String,
+    },
+    /// A relayed file that an agent could write.
+    #[error("relay {} to {dest}: it lies in the workspace, where the agent could replace it", .path.display())]
+    RelayFromWorkspace {
+        /// In the sandbox.
+        dest: String,
+        /// Of this host.
+        path: PathBuf,
+    },
     /// In place, an inject into the engine's own directory.
     #[error("inject {}: it lies in the state directory", .0.display())]
     InjectInState(PathBuf),
@@ -253,6 +298,8 @@ impl RunPlan {
         check_apart(&state_dir, &workspace_dir, in_place)?;
         check_injects(&injects, &workspace_dir, &state_dir)?;
         check_shown(manifest.agent.sandbox.as_ref(), &[&state_dir, &workspace_dir])?;
+        check_relays(&manifest.agent, &manifest_dir, &workspace_dir)?;
+        let run = context(overrides)?;
         let source = manifest.source().clone();
         let (repo, repo_written) = repo(manifest.repo.source, manifest.repo.reference, &manifest_dir);
         if let RepoPlan::Path { path, .. } = &repo {
@@ -271,10 +318,14 @@ impl RunPlan {
             setup: workspace.setup_cmd.map(|at| SetupPlan { command: at.value, timeout: workspace.timeout }),
             history: workspace.history,
             injects,
-            agent: agent(manifest.agent, method, goal),
+            agent: agent(manifest.agent, &manifest_dir, method, goal),
             judge: judge(manifest.judge),
             world: world(manifest.world),
             limits,
+            outputs: Outputs::resolve(&manifest.outputs, &run),
+            item: run.item,
+            secrets: manifest.secrets.into_iter().map(|at| at.value).collect(),
+            unenforced_egress: overrides.unenforced_egress,
             manifest_dir,
         })
     }
@@ -321,11 +372,27 @@ fn default_goal(judge: &Judge) -> String {
     format!("make `{objective}` as measured {direction} than it is")
 }
 
-fn agent(agent: Agent, method: Option<String>, goal: String) -> AgentPlan {
+/// What the run knows of itself. Where it publishes, builds and deploys is not among it in this build, so those default targets
+/// do not resolve.
+fn context(overrides: &Overrides) -> Result<RunContext, PlanError> {
+    let mut params = BTreeMap::new();
+    for (name, value) in &overrides.params {
+        if params.insert(name.to_string(), value.clone()).is_some() {
+            return Err(PlanError::ParamTwice(name.clone()));
+        }
+    }
+    match &overrides.item {
+        Some(item) if !address(Kind::TrackerComment, item) => Err(PlanError::Item(item.clone())),
+        item => Ok(RunContext { item: item.clone(), params, ..RunContext::default() }),
+    }
+}
+
+fn agent(agent: Agent, manifest_dir: &Path, method: Option<String>, goal: String) -> AgentPlan {
     AgentPlan {
+        sandbox: SandboxPlan::resolve(&agent, manifest_dir),
         model: agent.model,
         command: agent.command.value,
-        sandbox: agent.sandbox.as_ref().map(SandboxPlan::resolve),
+        isolated: agent.isolated,
         env: agent.env,
         timeout: agent.timeout,
         idle_timeout: agent.idle_timeout,
@@ -361,73 +428,6 @@ fn repo(source: RepoSource, reference: Option<At<GitRef>>, manifest_dir: &Path) 
             (RepoPlan::Path { path: absolute, reference }, path.value.to_string())
         }
     }
-}
-
-fn state_dir(manifest_dir: &Path, overrides: &Overrides) -> Result<PathBuf, PlanError> {
-    let Some(given) = &overrides.state_dir else { return Ok(manifest_dir.join(STATE_DIR)) };
-    let plain = given.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
-    if !given.is_absolute() || !plain {
-        return Err(PlanError::StateDirRelative(given.clone()));
-    }
-    real(given).map_err(|source| PlanError::StateDir { path: given.clone(), source })
-}
-
-/// The path with all links resolved, as far as it exists.
-fn real(path: &Path) -> io::Result<PathBuf> {
-    for existing in path.ancestors() {
-        match fs::canonicalize(existing) {
-            Ok(found) => {
-                let rest = path.strip_prefix(existing).unwrap_or(Path::new(""));
-                return Ok(if rest == Path::new("") { found } else { found.join(rest) });
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(path.to_owned())
-}
-
-fn check_apart(state: &Path, workspace: &Path, in_place: bool) -> Result<(), PlanError> {
-    let both = || (state.to_owned(), workspace.to_owned());
-    if workspace.starts_with(state) {
-        let (state, workspace) = both();
-        return Err(PlanError::WorkspaceInState { state, workspace });
-    }
-    if state.starts_with(workspace) && !in_place {
-        let (state, workspace) = both();
-        return Err(PlanError::StateInWorkspace { state, workspace });
-    }
-    Ok(())
-}
-
-fn check_repo(repo: &Path, workspace: &Path, state: &Path, in_place: bool) -> Result<(), PlanError> {
-    let real = fs::canonicalize(repo).unwrap_or_else(|_| repo.to_owned());
-    if real.starts_with(state) || (real.starts_with(workspace) && !in_place) {
-        return Err(PlanError::RepoInside(real));
-    }
-    Ok(())
-}
-
-fn check_injects(injects: &[InjectFile], workspace: &Path, state: &Path) -> Result<(), PlanError> {
-    let mut all = injects.iter().map(|inject| workspace.join(inject.dst.as_path()));
-    match all.find(|dst| dst.starts_with(state)) {
-        Some(dst) => Err(PlanError::InjectInState(dst)),
-        None => Ok(()),
-    }
-}
-
-/// What a sandbox shows of the host holds nothing private and lies in nothing private: there is only one copy of the
-/// workspace that an agent sees, and it is the sandbox's own.
-fn check_shown(sandbox: Option<&Sandbox>, private: &[&PathBuf]) -> Result<(), PlanError> {
-    for shown in sandbox.iter().flat_map(|sandbox| &sandbox.read_only_paths) {
-        let shown =
-            fs::canonicalize(shown.value.as_path()).unwrap_or_else(|_| shown.value.as_path().to_owned());
-        let found = private.iter().find(|private| private.starts_with(&shown) || shown.starts_with(private));
-        if let Some(private) = found {
-            return Err(PlanError::Shown { shown, private: PathBuf::from(private) });
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -20,6 +20,10 @@ pub mod egress;
 
 pub mod record;
 
+pub mod capability;
+
+pub mod exposure;
+
 pub mod outputs;
 
 pub mod seam;

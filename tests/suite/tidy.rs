@@ -39,8 +39,21 @@ const BROKER_LAYERS: [&str; 24] = [
 ];
 
 /// The modules of policy, low to high.
-const POLICY_LAYERS: [&str; 11] =
-    ["diag", "ip", "host", "access", "endpoint", "no_proxy", "reason", "egress", "record", "seam", "outputs"];
+const POLICY_LAYERS: [&str; 13] = [
+    "diag",
+    "ip",
+    "host",
+    "access",
+    "endpoint",
+    "no_proxy",
+    "reason",
+    "egress",
+    "outputs",
+    "record",
+    "seam",
+    "capability",
+    "exposure",
+];
 
 /// Files that may be longer than [`LINES_MAX`] before their tests, and why. This list only gets shorter.
 const LONG_FILES: [(&str, &str); 0] = [];

@@ -77,8 +77,8 @@ fn sha256(bytes: &[u8]) -> String {
     String::from_utf8(out).unwrap()[..64].to_owned()
 }
 
-/// An image of one layer in OCI's layout on the disk, which skopeo takes to the registry; its digest.
-fn base(dir: &Path) -> String {
+/// An image of one layer in OCI's layout on the disk, which skopeo takes to the registry.
+fn base(dir: &Path) {
     let blobs = dir.join("blobs/sha256");
     std::fs::create_dir_all(&blobs).unwrap();
     let root = dir.join("root");
@@ -106,7 +106,6 @@ fn base(dir: &Path) -> String {
     });
     std::fs::write(dir.join("index.json"), index.to_string()).unwrap();
     std::fs::write(dir.join("oci-layout"), "{\"imageLayoutVersion\": \"1.0.0\"}").unwrap();
-    manifest
 }
 
 fn push() {
@@ -117,10 +116,19 @@ fn push() {
     let registry = registry(dir.path());
     let at = registry.at.clone();
     let layout = dir.path().join("layout");
-    let digest = base(&layout);
+    base(&layout);
     let plain = ["--insecure-policy", "copy", "--dest-tls-verify=false"];
     let from = format!("oci:{}", layout.display());
     skopeo(&[&plain[..], &[&from, &format!("docker://{at}/base:1")]].concat());
+    // On the way its layer was compressed, so it has another digest there.
+    let digest = skopeo(&[
+        "inspect",
+        "--tls-verify=false",
+        "--format",
+        "{{.Digest}}",
+        &format!("docker://{at}/base:1"),
+    ]);
+    let digest = String::from_utf8(digest).unwrap().trim().to_owned();
     run(async {
         let state = State::new();
         let system = Registry { host: at.clone(), user: None, password: None };

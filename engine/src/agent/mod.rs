@@ -4,6 +4,7 @@
 pub mod marker;
 pub mod output;
 pub mod prompt;
+pub mod relay;
 pub mod sandbox;
 pub mod status;
 pub mod tools;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use policy::egress::rendered;
+use policy::exposure::{self, Exposure};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
@@ -13,10 +14,10 @@ use super::egress::warnings;
 use super::error::{CliError, absolute, render};
 use super::exit::Exit;
 use super::judged::editable;
-use super::run::{load, print, runtime};
+use super::run::{load, print, purpose, runtime};
 use crate::judge::{Known, Measured};
 use crate::pack::Pack;
-use crate::plan::{Overrides, RepoPlan, RunPlan, SandboxPlan};
+use crate::plan::{Overrides, RepoPlan, RunPlan};
 use crate::report::plain;
 use crate::run::begin::{broker, gateway, measure, runner, spec};
 use crate::run::tail::{self, LogEnd};
@@ -33,6 +34,8 @@ struct Findings {
     errors: Vec<String>,
     /// What makes a measurement less worth than it seems.
     warnings: Vec<String>,
+    /// The bounds and the disclosure, as `plan exposure` prints them.
+    exposure: Option<Exposure>,
     /// The layers that a turn's sandbox has here, a line each; empty where the agent runs on the host.
     layers: Vec<String>,
     /// The resolved list of what a turn's sandbox reaches, a line each with its source.
@@ -64,13 +67,18 @@ fn look(args: &CheckArgs) -> Result<Exit, CliError> {
     let mut findings = Findings::default();
     findings.warnings.extend(pack.thawed.iter().map(ToString::to_string));
     findings.warnings.extend(pack.manifest.warnings().iter().map(|warning| warning.message.clone()));
-    let plan = RunPlan::resolve(pack, &Overrides::default())?;
+    let plan = RunPlan::resolve(pack, &purpose(&args.purpose))?;
+    let exposure = plan.exposure();
+    findings.warnings.extend(plan.remarks());
+    findings.errors.extend(plan.refusals(&env).iter().map(|refusal| format!("failed to {refusal}")));
     let lints = warnings(&plan).into_iter();
     findings.warnings.extend(lints.map(|lint| format!("{}: {}", lint.subject, lint.message)));
     findings.egress = plan.agent.sandbox.iter().flat_map(|sandbox| rendered(&sandbox.egress)).collect();
     if !args.json {
+        print(&labelled(&exposure::rendered(&exposure)))?;
         print(&describe(&plan))?;
     }
+    findings.exposure = Some(exposure);
     look_at_places(&plan, &mut findings);
     if args.no_run {
         if let RepoPlan::Path { path, .. } = &plan.repo {
@@ -111,8 +119,6 @@ fn describe(plan: &RunPlan) -> String {
     }
     lines.push(("goal", plan.agent.goal.lines().next().unwrap_or_default().to_owned()));
     lines.push(("agent_cmd", plan.agent.command.to_string()));
-    lines.extend(plan.agent.env.keys().map(|name| ("agent env", name.to_string())));
-    lines.extend(plan.agent.sandbox.iter().flat_map(reach));
     lines.extend(plan.world.apply_cmd.as_ref().map(|command| ("apply_cmd", command.to_string())));
     if let Some((snapshot, restore)) = &plan.world.snapshot_restore {
         lines.push(("snapshot_cmd", snapshot.to_string()));
@@ -120,16 +126,11 @@ fn describe(plan: &RunPlan) -> String {
     }
     lines.push(("measure_cmd", plan.judge.measure_cmd.to_string()));
     lines.push(("objective", format!("{}, {} is better", plan.judge.objective, plan.judge.direction)));
-    lines.iter().map(|(name, text)| format!("{name:<13}{}\n", plain(text))).collect()
+    labelled(&lines)
 }
 
-/// What a turn's sandbox reaches, each entry with its source.
-fn reach(sandbox: &SandboxPlan) -> Vec<(&'static str, String)> {
-    let lines = rendered(&sandbox.egress);
-    if lines.is_empty() {
-        return vec![("egress", "nothing at all: no entry is listed".to_owned())];
-    }
-    lines.into_iter().map(|line| ("egress", line)).collect()
+fn labelled(lines: &[(&'static str, String)]) -> String {
+    lines.iter().map(|(name, text)| format!("{name:<13}{}\n", plain(text))).collect()
 }
 
 fn at<T: std::fmt::Display>(reference: Option<&T>) -> String {

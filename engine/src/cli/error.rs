@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::exit::Exit;
 use super::init::InitError;
 use crate::pack::PackError;
-use crate::plan::PlanError;
+use crate::plan::{PlanError, Refusal};
 use crate::report::plain;
 use crate::run::begin::RunError;
 use crate::run::statedir::StateError;
@@ -36,6 +36,17 @@ pub enum CliError {
     /// The run.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// What would reach the agent, or would not be enforced.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; and to "))]
+    Refused(Vec<Refusal>),
+    /// The old document of `plan exposure --diff`.
+    #[error("compare with {}", .path.display())]
+    OldExposure {
+        /// As given.
+        path: PathBuf,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// `init`.
     #[error(transparent)]
     Init(#[from] InitError),
@@ -111,13 +122,21 @@ impl CliError {
         match self {
             CliError::Absent(_) | CliError::Unknown { .. } => Exit::Usage,
             CliError::Pack(_) => Exit::Manifest,
-            CliError::Plan(PlanError::InjectInState(_) | PlanError::Shown { .. }) => Exit::Manifest,
+            CliError::Plan(
+                PlanError::InjectInState(_)
+                | PlanError::Shown { .. }
+                | PlanError::RelayInWorkspace { .. }
+                | PlanError::RelayFromWorkspace { .. },
+            ) => Exit::Manifest,
             CliError::Plan(_) => Exit::Usage,
             CliError::Interrupted => Exit::Stopped,
+            CliError::Refused(_) | CliError::Run(RunError::Uncovered(_)) => Exit::Uncovered,
+            CliError::OldExposure { .. } => Exit::Usage,
             CliError::Run(RunError::State(
                 StateError::Unfinished { .. } | StateError::Lock(LockError::Held { .. }),
             ))
             | CliError::Gateway(driver::GatewayError::Busy(_)) => Exit::State,
+            CliError::Run(RunError::Systems(_)) => Exit::Usage,
             CliError::Run(RunError::Sandbox(_) | RunError::SelfTest(_) | RunError::Egress(_))
             | CliError::Gateway(_) => Exit::Sandbox,
             CliError::Run(RunError::Setup(_)) | CliError::Scratch(_) => Exit::Setup,
@@ -144,6 +163,13 @@ impl CliError {
             CliError::Unknown { near: None, .. } => Some("`crucible --help` lists what there is".to_owned()),
             CliError::Pack(PackError::Manifest { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
                 Some("name one with --manifest, or make one here with `crucible init`".to_owned())
+            }
+            CliError::Refused(refusals) if refusals.contains(&Refusal::Unenforced) => Some(
+                "write backend = \"openshell\", or pass --unenforced-egress to run it without isolation".to_owned(),
+            ),
+            CliError::Refused(_) => Some("remove it from [agent.env], or declare it with context = \"agent\"".to_owned()),
+            CliError::OldExposure { .. } => {
+                Some("name a file that `crucible plan exposure` printed".to_owned())
             }
             CliError::Run(RunError::State(StateError::Unfinished { .. })) => Some(
                 "--fresh puts it away under `archive` and starts anew; --resume, which would take it up again, is not in this build"

@@ -17,8 +17,8 @@ use super::run::{load, print, runtime};
 use crate::plan::{Overrides, RunPlan};
 use crate::report::plain;
 use crate::run::begin::RunError;
+use crate::run::mediate::{shown, systems};
 use crate::run::statedir::OUTBOX;
-use crate::run::writes::{self, systems};
 use crate::sys::env::Environment;
 
 /// Lists, shows, sends or drops.
@@ -84,7 +84,7 @@ fn send_one(which: &OutboxWhich, manifest: &ManifestArg) -> Result<(), CliError>
     let (_, staged) = show(&outbox, which.id).map_err(CliError::Outbox)?;
     let pack = load(&absolute(&manifest.manifest)?, None, &env, &runtime)?;
     let plan = RunPlan::resolve(pack, &Overrides::default())?;
-    let systems = systems(&plan.secrets, &env).map_err(RunError::from)?;
+    let systems = systems(&plan, &env).map_err(RunError::from)?;
     let kind = staged.intent.output;
     let (true, Some(tool)) = (systems.have(kind), tool(&staged.intent.tool)) else {
         return Err(CliError::NoSystem(kind.token()));
@@ -97,7 +97,7 @@ fn send_one(which: &OutboxWhich, manifest: &ManifestArg) -> Result<(), CliError>
     match done {
         Ok(answer) => {
             claim.sent().map_err(CliError::Outbox)?;
-            print(&format!("sent write {}: {}\n", which.id, writes::shown(&systems, &answer.to_string())))
+            print(&format!("sent write {}: {}\n", which.id, shown(&systems, &answer.to_string())))
         }
         Err((outcome, reply)) => {
             if outcome == Outcome::Failed {
@@ -105,7 +105,7 @@ fn send_one(which: &OutboxWhich, manifest: &ManifestArg) -> Result<(), CliError>
             }
             let why = reply.value["error"].as_str().unwrap_or_default();
             let why = why.strip_prefix("failed to ").unwrap_or(why);
-            Err(CliError::NotSent(writes::shown(&systems, why)))
+            Err(CliError::NotSent(shown(&systems, why)))
         }
     }
 }

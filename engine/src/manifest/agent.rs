@@ -6,11 +6,15 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
+use policy::egress::BrokerUrl;
+
 use super::At;
+use super::broker;
 use super::env::{self, EnvName, EnvValue};
 use super::error::{Mistake, Sink};
 use super::keys::{Key, Kind, Rule, Table};
 use super::openshell::{self, Sandbox};
+use super::relay::{self, Relay};
 use super::section::Section;
 use super::value::{Command, ManifestPath, ValueError, check_line, parse_duration};
 
@@ -38,6 +42,12 @@ pub struct Agent {
     pub idle_timeout: Option<Duration>,
     /// What the command's environment gets.
     pub env: BTreeMap<EnvName, EnvValue>,
+    /// Files that are put into each turn's sandbox.
+    pub relays: Vec<At<Relay>>,
+    /// Where the broker serves tools to the agent, if it does.
+    pub broker: Option<BrokerUrl>,
+    /// Whether the manifest takes the built-in reach away, `inherit_defaults = false`, whatever the backend is.
+    pub isolated: bool,
 }
 
 /// What is to be reached, here or in a file.
@@ -98,7 +108,7 @@ pub enum AgentError {
     /// What only a sandbox has, beside a backend without one.
     #[error("{key} goes with backend = \"openshell\"")]
     SandboxAlone {
-        /// `[agent].harness` or `[agent.openshell]`.
+        /// `[agent].harness`.
         key: &'static str,
     },
     /// Not a model's name.
@@ -164,19 +174,19 @@ pub(super) static TABLE: Table = Table {
         ),
         Key::optional("env", Kind::Names, "empty", env::TABLE.doc),
         Key::optional("openshell", Kind::Table(&openshell::TABLE), "none", openshell::TABLE.doc),
+        Key::optional("broker", Kind::Table(&broker::TABLE), "no tools", broker::TABLE.doc),
+        Key::optional("relay", Kind::Tables(&relay::TABLE), "none", relay::TABLE.doc),
         Key::absent("toolbox_dir", "brings no skills into a turn"),
         Key::absent("sandbox_image", NO_IMAGE),
         Key::absent("allow_unverified_image", NO_IMAGE),
         Key::absent("requires", NO_IMAGE),
         Key::absent("prefers", NO_IMAGE),
-        Key::absent("broker", "serves no tools to an agent"),
-        Key::absent("relay", "relays no files into a sandbox"),
     ],
     rules: &[
         Rule::NotBoth("goal", "goal_file"),
         Rule::OnlyWith("backend", "openshell", "harness"),
         Rule::NeededWith("backend", "openshell", "harness"),
-        Rule::OnlyWith("backend", "openshell", "openshell"),
+        Rule::OnlyWith("backend", "openshell", "relay"),
     ],
     example: "[agent]\nbackend = \"command\"\nagent_cmd = \"./bump.sh\"\nmethod_prompt = \"method.md\"\ngoal = \"raise the \
               score\"\ntimeout = \"20m\"\n",
@@ -208,6 +218,15 @@ pub(super) fn decode(section: &Section<'_>, at: &Range<usize>, sink: &mut Sink) 
     let command = section.value("agent_cmd", sink, Command::parse);
     let runner = runner(section, at, sink);
     let sandbox = sandbox(section, at, sink);
+    let sandboxed = runner != Some(Runner::Engine);
+    let relays = relay::decode(section, sandboxed, sink);
+    let broker = section.table("broker").and_then(|(entries, at)| {
+        broker::decode(&Section::open(&broker::TABLE, Some(entries), &at, sink), sandboxed, &at, sink)
+    });
+    if let (false, Some(place)) = (sandboxed, section.place("openshell")) {
+        let hint = "it is what a sandbox of backend = \"openshell\" is made from";
+        sink.warn(place, "[agent.openshell] has no effect", hint);
+    }
     let model = section.parse("model", sink, ModelName::parse);
     let method_prompt = section.value("method_prompt", sink, ManifestPath::parse);
     let text =
@@ -229,10 +248,13 @@ pub(super) fn decode(section: &Section<'_>, at: &Range<usize>, sink: &mut Sink) 
         method_prompt,
         goal: text.or(file),
         command: command.filter(|_| runner.is_some())?,
+        isolated: sandbox.as_ref().is_some_and(|sandbox| !sandbox.declared.inherit_defaults),
         sandbox: sandbox.filter(|_| runner == Some(Runner::Sandbox)),
         timeout: timeout.map_or(DEFAULT_TIMEOUT, |timeout| timeout.value),
         idle_timeout,
         env,
+        relays,
+        broker,
     })
 }
 
@@ -248,10 +270,8 @@ fn runner(section: &Section<'_>, at: &Range<usize>, sink: &mut Sink) -> Option<R
     match (section.place("backend"), section.text("backend")) {
         (None, _) if !section.misspells("backend") => sink.put(at.clone(), AgentError::NoBackend),
         (Some(_), Some(At { value: "command", .. })) => {
-            for (key, title) in [("harness", "[agent].harness"), ("openshell", "[agent.openshell]")] {
-                if let Some(place) = section.place(key) {
-                    sink.put(place, AgentError::SandboxAlone { key: title });
-                }
+            if let Some(place) = section.place("harness") {
+                sink.put(place, AgentError::SandboxAlone { key: "[agent].harness" });
             }
             want_command(section, at, "backend", sink);
             return Some(Runner::Engine);

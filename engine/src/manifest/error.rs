@@ -5,9 +5,10 @@ use std::ops::Range;
 
 use policy::diag::{Diagnostic, Source};
 
+use super::WorldError;
 use super::keys::{Kind, ROOT, TABLES, Table};
-use super::{AgentError, EnvError, FileError, InjectError, JudgeError, OpenshellError, PathError, RepoError};
-use super::{ValueError, WorkspaceError, WorldError};
+use super::{AgentError, BrokerError, CapabilityError, EnvError, FileError, InjectError, JudgeError};
+use super::{OpenshellError, OutputsError, PathError, RelayError, RepoError, ValueError, WorkspaceError};
 
 /// One mistake in a manifest or in the files it names, by what is wrong rather than by how it reads.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +73,16 @@ pub enum Mistake {
         /// What is wrong with it.
         error: ValueError,
     },
+    /// A word where one of a few belongs.
+    #[error("{key} = \"{word}\" is none of its words")]
+    NoSuchWord {
+        /// The key with its table.
+        key: String,
+        /// As written, shortened.
+        word: String,
+        /// What it may be.
+        words: &'static str,
+    },
     /// `[repo]`.
     #[error(transparent)]
     Repo(#[from] RepoError),
@@ -96,6 +107,18 @@ pub enum Mistake {
     /// `[world]`.
     #[error(transparent)]
     World(#[from] WorldError),
+    /// `[agent.broker]`.
+    #[error(transparent)]
+    Broker(#[from] BrokerError),
+    /// `[[agent.relay]]`.
+    #[error(transparent)]
+    Relay(#[from] RelayError),
+    /// `[outputs]`.
+    #[error(transparent)]
+    Outputs(#[from] OutputsError),
+    /// `[[capabilities.secret]]`.
+    #[error(transparent)]
+    Capability(#[from] CapabilityError),
     /// A file that the manifest names.
     #[error(transparent)]
     File(#[from] FileError),
@@ -174,7 +197,7 @@ impl Found {
         let hint = hint(&self.mistake);
         let span = source.snap(self.span);
         let mut diagnostic = Diagnostic::error(span, self.mistake.to_string()).with_hint(hint);
-        if matches!(self.mistake, Mistake::Env(_) | Mistake::Repo(RepoError::UrlCredential)) {
+        if is_private(&self.mistake) {
             diagnostic = diagnostic.without_picture();
         }
         for (span, label) in self.related {
@@ -182,6 +205,13 @@ impl Found {
         }
         diagnostic
     }
+}
+
+/// Whether the line that it is about may hold a secret.
+fn is_private(mistake: &Mistake) -> bool {
+    let relayed = matches!(mistake, Mistake::Value { key, .. } if key.starts_with("[agent.relay]"));
+    relayed
+        || matches!(mistake, Mistake::Env(_) | Mistake::Relay(_) | Mistake::Repo(RepoError::UrlCredential))
 }
 
 impl From<(&'static str, ValueError)> for Mistake {
@@ -201,6 +231,7 @@ fn hint(mistake: &Mistake) -> Option<String> {
         Mistake::Missing { doc, .. } => Some(missing_hint(doc)),
         Mistake::NotBuilt { .. } => Some("remove it, or use a build that has it".into()),
         Mistake::Value { key, error } => value_hint(key, error),
+        Mistake::NoSuchWord { words, .. } => Some(format!("write {words}")),
         Mistake::Repo(error) => error.hint(),
         Mistake::Workspace(error) => error.hint(),
         Mistake::Inject(error) => error.hint(),
@@ -209,6 +240,10 @@ fn hint(mistake: &Mistake) -> Option<String> {
         Mistake::Openshell(error) => error.hint(),
         Mistake::Judge(error) => error.hint(),
         Mistake::World(error) => error.hint(),
+        Mistake::Broker(error) => error.hint(),
+        Mistake::Relay(error) => error.hint(),
+        Mistake::Outputs(error) => error.hint(),
+        Mistake::Capability(error) => error.hint(),
         Mistake::File(error) => error.hint(),
     }
 }
@@ -258,6 +293,7 @@ fn type_hint(key: &str, expected: &str, found: &str) -> Option<String> {
         ("an integer" | "a number", "a string") => Some("write it without quotes".into()),
         ("an array of strings", "a string") => Some(format!("put it in brackets: {name} = [\"…\"]")),
         ("a boolean", _) => Some("write true or false, without quotes".into()),
+        ("an array of tables", "a table") => Some("write the header with two pairs of brackets".into()),
         ("a table", "an array") => Some("write the header with one pair of brackets".into()),
         ("an array of injects", "a string") => Some(format!("put it in brackets: {name} = [\"…\"]")),
         _ => None,
@@ -272,6 +308,7 @@ pub(super) fn expected(kind: Kind) -> &'static str {
         Kind::Thousandths(_) => "a number",
         Kind::Texts => "an array of strings",
         Kind::Injects => "an array of injects",
+        Kind::Tables(_) => "an array of tables",
         Kind::Table(Table { .. }) | Kind::Names => "a table",
         Kind::Text | Kind::Path | Kind::Command | Kind::Duration | Kind::Size(_) => "a string",
         Kind::OneOf(_) | Kind::Never => "a string",

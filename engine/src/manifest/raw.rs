@@ -8,12 +8,13 @@ use std::ops::Range;
 use policy::diag::Source;
 use toml::de::DeTable;
 
+use super::At;
 use super::error::{Found, Mistake, Sink};
 use super::keys::{Key, ROOT, Table};
 use super::section::Section;
 use super::value::shorten;
 use super::{Manifest, ManifestErrors};
-use super::{agent, judge, repo, workspace, world};
+use super::{agent, capability, judge, outputs, repo, workspace, world};
 
 /// More mistakes than this of one sort are not told apart.
 const MOST: usize = 1000;
@@ -34,8 +35,8 @@ pub(super) fn decode(source: Source) -> Result<Manifest, ManifestErrors> {
     );
     let diagnostics = all.into_errors(&source);
     match tables {
-        Some(Tables { repo, workspace, agent, judge, world }) if diagnostics.is_empty() => {
-            Ok(Manifest { repo, workspace, agent, judge, world, source, warnings })
+        Some(Tables { repo, workspace, agent, judge, world, outputs, secrets }) if diagnostics.is_empty() => {
+            Ok(Manifest { repo, workspace, agent, judge, world, outputs, secrets, source, warnings })
         }
         _ => Err(ManifestErrors::new(source, diagnostics)),
     }
@@ -121,6 +122,8 @@ struct Tables {
     agent: agent::Agent,
     judge: judge::Judge,
     world: world::World,
+    outputs: policy::outputs::Declared,
+    secrets: Vec<At<capability::Secret>>,
 }
 
 impl Tables {
@@ -138,14 +141,34 @@ impl Tables {
         let agent_section = open("agent", &agent::TABLE);
         let judge_section = open("judge", &judge::TABLE);
         let world_section = open("world", &world::TABLE);
+        let outputs_section = open("outputs", &outputs::TABLE);
+        let capabilities_section = open("capabilities", &capability::TABLE);
         let place = |name| root.place(name).unwrap_or(top.clone());
         let repo = repo_section.and_then(|section| repo::decode(&section, &place("repo"), sink));
         let workspace =
             workspace_section.and_then(|section| workspace::decode(&section, repo.as_ref(), sink));
+        let secrets =
+            capabilities_section.map(|section| capability::decode(&section, sink)).unwrap_or_default();
+        let outputs = outputs_section.map(|section| outputs::decode(&section, sink)).unwrap_or_default();
+        let env = agent_section.as_ref().and_then(|section| section.table("env")).map(|(entries, _)| entries);
         let agent = agent_section.and_then(|section| agent::decode(&section, &place("agent"), sink));
+        capability::check(
+            &secrets,
+            env,
+            agent.as_ref().map(|agent| &*agent.relays).unwrap_or_default(),
+            sink,
+        );
         let judge = judge_section.and_then(|section| judge::decode(&section, sink));
         let world = world_section.and_then(|section| world::decode(&section, sink));
-        Some(Self { repo: repo?, workspace: workspace?, agent: agent?, judge: judge?, world: world? })
+        Some(Self {
+            repo: repo?,
+            workspace: workspace?,
+            agent: agent?,
+            judge: judge?,
+            world: world?,
+            outputs,
+            secrets,
+        })
     }
 }
 

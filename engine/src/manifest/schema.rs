@@ -38,7 +38,10 @@ fn table(table: &Table) -> Value {
 
 fn rule(rule: &Rule) -> Value {
     match *rule {
-        Rule::Either(a, b) => json!({ "oneOf": [{ "required": [a] }, { "required": [b] }] }),
+        Rule::OneOf(names) => {
+            let each: Vec<Value> = names.iter().map(|name| json!({ "required": [name] })).collect();
+            json!({ "oneOf": each })
+        }
         Rule::NotBoth(a, b) => json!({ "not": { "required": [a, b] } }),
         Rule::Pair(a, b) => json!({ "dependentRequired": { a: [b], b: [a] } }),
         Rule::OnlyWith(key, word, other) => {
@@ -90,6 +93,7 @@ fn kind(kind: Kind) -> Value {
             json!({ "type": "array", "items": { "oneOf": [text, table(&inject::TABLE)] } })
         }
         Kind::Table(inner) => table(inner),
+        Kind::Tables(inner) => json!({ "type": "array", "items": table(inner) }),
         Kind::Names => json!({
             "type": "object",
             "propertyNames": { "pattern": NAME_PATTERN },

@@ -92,6 +92,29 @@ impl<'d> Section<'d> {
             .unwrap_or_default()
     }
 
+    /// The tables of the list under that key, each checked against `spec`; an item that is no table is reported.
+    pub(super) fn tables(
+        &self,
+        name: &str,
+        spec: &'static Table,
+        sink: &mut Sink,
+    ) -> Vec<(Section<'d>, Range<usize>)> {
+        let mut read = Vec::new();
+        for item in self.items(name) {
+            match item.get_ref().as_table() {
+                Some(entries) => {
+                    read.push((Section::open(spec, Some(entries), &item.span(), sink), item.span()))
+                }
+                None => {
+                    let error = ValueError::WrongType { expected: "a table", found: found(item.get_ref()) };
+                    let key = format!("an item of {}", self.spec.key_title(name));
+                    sink.put(item.span(), Mistake::Value { key, error });
+                }
+            }
+        }
+        read
+    }
+
     /// The good texts of the list under that key; the others are reported already.
     pub(super) fn texts(&self, name: &str) -> Vec<At<&'d str>> {
         let good = |item: &'d Spanned<DeValue<'d>>| {
@@ -173,7 +196,7 @@ fn fits(kind: Kind, value: &DeValue<'_>) -> Result<(), ValueError> {
     }
     let right = match kind {
         Kind::Flag => value.is_bool(),
-        Kind::Injects | Kind::Texts => value.is_array(),
+        Kind::Injects | Kind::Texts | Kind::Tables(_) => value.is_array(),
         Kind::Table(_) | Kind::Names => value.is_table(),
         Kind::Duration if value.is_integer() || value.is_float() => {
             return Err(ValueError::DurationNumber { digits: whole_seconds(value) });

@@ -156,6 +156,9 @@ fn a_sandbox_is_planned_with_what_the_manifest_says_and_shows_nothing_private() 
     let plan = resolve(&sandboxed("read_only_paths = [\"/usr/lib//\"]\nlimits = { cpus = 2 }"), |_, _| {});
     let limits = SandboxLimits { cpu_millis: 2000, ..SandboxLimits::default() };
     let expected = SandboxPlan {
+        relays: Vec::new(),
+        relay_dir: plan.as_ref().unwrap().manifest_dir.clone(),
+        broker: None,
         read_only_paths: vec!["/usr/lib".into()],
         declared: Declared::default(),
         egress: Egress::resolve(&Declared::default(), &[]),

@@ -11,6 +11,7 @@ use broker::launch::{Launch, Parent, ParentError, Secrets};
 use driver::network::PROGRAM;
 use driver::trial::{self, Trial};
 use driver::turn::Exit;
+use policy::capability::Uncovered;
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -18,10 +19,13 @@ use tokio_util::sync::CancellationToken;
 use super::egress::{Broker, EgressError, SELF_TEST};
 use super::graph::Graph;
 use super::hands::{Apply, Hands, Tools, Turn};
+use super::mediate;
+use super::provision::{self, Carrier};
 use super::shell::{Ended, Shell, until};
 use super::state::{State, Terms};
 use super::statedir::{AUDIT_FILE, StateDir, StateError, run_name};
-use crate::agent::{CommandTurn, SandboxTurn, Template};
+use crate::agent::Template;
+use crate::agent::tools::Tokens;
 use crate::decide::Rule;
 use crate::judge::Measure;
 use crate::log::{Durability, LogError, Outcome, Phase, SessionEvent};
@@ -67,6 +71,15 @@ pub enum RunError {
     /// Nobody answers for the sandboxes.
     #[error(transparent)]
     Egress(#[from] EgressError),
+    /// Something would reach the agent that nothing discloses.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; and to "))]
+    Uncovered(Vec<Uncovered>),
+    /// The operator's systems for the run's writes.
+    #[error(transparent)]
+    Systems(#[from] mediate::SystemsError),
+    /// No token for a turn.
+    #[error("make a token")]
+    Token(#[source] std::io::Error),
     /// Pack commands cannot be run here.
     #[error("run the pack's commands")]
     Keeper(#[from] KeeperError),
@@ -115,6 +128,7 @@ pub async fn conduct(plan: &RunPlan, state_dir: &StateDir, given: Given) -> Resu
         told,
         deadline: plan.limits.max_time,
         control: state_dir.control(),
+        writes: None,
         broker: None,
     };
     shell.write(&start(plan), Durability::Durable)?;
@@ -155,11 +169,14 @@ async fn prepare_and_run(
     shell: &mut Shell,
 ) -> Result<Ended, RunError> {
     // Whether a sandbox can be had is known before anything is cloned or spent.
-    shell.broker = plan.agent.sandbox.as_ref().map(|_| broker(plan, env)).transpose()?;
+    shell.broker = plan.agent.sandbox.as_ref().map(|_| mediating(plan, env)).transpose()?;
     let gateway = shell.broker.as_ref().map(|broker| gateway(state_dir.path(), broker)).transpose()?;
     if let Some(gateway) = &gateway {
         let msg = format!("layers of the sandbox:\n{}", gateway.layers().join("\n"));
         shell.write(&SessionEvent::Note { msg }, Durability::Buffered)?;
+        shell.writes = Some(plan.state_dir.clone());
+        let bounds = plan.outputs.document();
+        shell.write(&SessionEvent::Outputs { bounds }, Durability::Buffered)?;
     }
     let client = match &gateway {
         Some(gateway) => Some(driver::Client::unix(gateway.socket()).await.map_err(RunError::Gateway)?),
@@ -170,6 +187,13 @@ async fn prepare_and_run(
     }
     let keeper = Arc::new(Keeper::start().await?);
     let runner = runner(plan, env, &keeper);
+    let carrier = gateway.as_ref().zip(client).zip(shell.broker.as_deref());
+    let carrier = carrier.map(|((gateway, client), broker)| Carrier {
+        client,
+        broker,
+        layers: gateway.layers().to_vec(),
+    });
+    let turn = provision::turn(plan, env, &runner.env, carrier)?;
     let spec = spec(plan, env, run_name(shell.clock.now_utc()));
     let workspace = tokio::select! {
         workspace = Setup::new(&spec, &runner).run() => workspace.map_err(RunError::Setup)?,
@@ -181,8 +205,6 @@ async fn prepare_and_run(
     let identity = plan.identity(workspace.facts().base.as_str()).to_string();
     shell.write(&SessionEvent::Identity { identity }, Durability::Durable)?;
     let frozen = workspace.frozen();
-    let layers = gateway.as_ref().map(|gateway| gateway.layers().to_vec()).unwrap_or_default();
-    let turn = turn(plan, &runner.env, client.zip(shell.broker.as_deref()), layers);
     let tools = tools(plan, &runner.env, &keeper, turn, frozen, tell, shell.clock);
     let state = State::new(terms(plan));
     let world_runner = PackRunner { timeout: Some(plan.world.timeout), ..runner };
@@ -252,11 +274,12 @@ fn terms(plan: &RunPlan) -> Terms {
     }
 }
 
-/// How commands of the pack are run on this host: with the engine's environment but its own names (note N12).
+/// How commands of the pack are run on this host: with the engine's environment but its own names and what only the broker may
+/// hold (note N12).
 pub fn runner(plan: &RunPlan, env: &Environment, keeper: &Arc<Keeper>) -> PackRunner {
     PackRunner {
         keeper: keeper.clone(),
-        env: env.without_reserved(std::iter::empty::<&str>()),
+        env: env.without_reserved(plan.broker_held()),
         timeout: plan.setup.as_ref().map(|setup| setup.timeout),
         cancel: CancellationToken::new(),
     }
@@ -349,18 +372,34 @@ pub fn gateway(state_dir: &Path, broker: &Arc<Broker>) -> Result<driver::Gateway
 pub fn broker(plan: &RunPlan, env: &Environment) -> Result<Arc<Broker>, RunError> {
     let launch = launch(plan, env).map_err(RunError::Proxy)?;
     let audit = plan.state_dir.join(AUDIT_FILE);
-    Ok(Arc::new(Broker::start(launch, audit, None, Tokens::default()).map_err(RunError::Egress)?))
+    Ok(Arc::new(Broker::start(launch, audit, None, Tokens::default())?))
+}
+
+/// The same for a run, whose writes go through it (contract §1.9).
+fn mediating(plan: &RunPlan, env: &Environment) -> Result<Arc<Broker>, RunError> {
+    let (writes, projection) = mediate::mediated(plan, env)?;
+    let launch = Launch { writes: Some(writes), ..launch(plan, env).map_err(RunError::Proxy)? };
+    let tokens = Tokens::default();
+    // A token that nobody is told: the self-test sees that without it there are no tools.
+    tokens.begin(SELF_TEST).map_err(RunError::Token)?;
+    let audit = plan.state_dir.join(AUDIT_FILE);
+    Ok(Arc::new(Broker::start(launch, audit, Some(&projection), tokens)?))
 }
 
 /// What the broker's child is told: the host's own way out, and what no record may show.
-fn launch(plan: &RunPlan, env: &Environment) -> Result<Launch, ParentError> {
+///
+/// # Errors
+/// A proxy URL that cannot be used.
+pub fn launch(plan: &RunPlan, env: &Environment) -> Result<Launch, ParentError> {
     let text = |names: [&str; 2]| {
         let values = names.into_iter().filter_map(|name| env.value(name)).filter_map(|value| value.to_str());
         values.map(str::to_owned).find(|value| !value.is_empty())
     };
     let parent = text(["https_proxy", "HTTPS_PROXY"]);
     let parent = parent.map(|url| Parent::from_url(&url, |bytes| STANDARD.encode(bytes))).transpose()?;
-    let secrets = plan.agent.env.values().map(|value| value.reveal().to_owned()).collect();
+    let held = plan.broker_held().filter_map(|name| env.value(name)?.to_str().map(str::to_owned));
+    let given = plan.agent.env.values().map(|value| value.reveal().to_owned());
+    let secrets = given.chain(held.filter(|value| !value.is_empty())).collect();
     let no_proxy = text(["no_proxy", "NO_PROXY"]).unwrap_or_default();
     Ok(Launch { parent, no_proxy, secrets: Secrets(secrets), ..Launch::default() })
 }
@@ -370,11 +409,12 @@ fn launch(plan: &RunPlan, env: &Environment) -> Result<Launch, ParentError> {
 /// # Errors
 /// What passed or was not there, a line for each way.
 pub async fn self_test(client: &driver::Client, sandbox: &SandboxPlan) -> Result<(), RunError> {
+    let own = sandbox.broker.as_ref().map(|url| url.target.to_string());
     let trial = Trial {
         name: SELF_TEST.to_owned(),
         egress: sandbox.egress.document(),
         limits: sandbox.limits,
-        command: [PROGRAM, "broker", "probe"].map(str::to_owned).to_vec(),
+        command: [PROGRAM, "broker", "probe"].map(str::to_owned).into_iter().chain(own).collect(),
         timeout: Some(TRIAL),
     };
     match trial::run(client, trial).await {
@@ -382,43 +422,6 @@ pub async fn self_test(client: &driver::Client, sandbox: &SandboxPlan) -> Result
         Ok((_, said)) => Err(RunError::SelfTest(said.trim_end().to_owned())),
         Err(error) => Err(RunError::SelfTest(chain(&error))),
     }
-}
-
-/// How the agent of a plan is run: in a sandbox where there is a gateway for it, else on this host.
-fn turn(
-    plan: &RunPlan,
-    env: &Environment,
-    gateway: Option<(driver::Client, &Broker)>,
-    layers: Vec<String>,
-) -> Turn {
-    let agent = &plan.agent;
-    if let (Some(sandbox), Some((client, broker))) = (&agent.sandbox, gateway) {
-        let own = agent.env.iter().map(|(name, value)| (name.to_string(), value.reveal().to_owned()));
-        return Turn::Sandbox(Box::new(SandboxTurn {
-            client,
-            agent_cmd: agent.command.to_string(),
-            workspace: plan.workspace_dir.clone(),
-            env: own.collect(),
-            read_only_paths: sandbox.read_only_paths.clone(),
-            layers,
-            policy: sandbox.egress.document(),
-            deaths: broker.deaths(),
-            limits: sandbox.limits,
-            timeout: Some(agent.timeout),
-            idle_timeout: agent.idle_timeout,
-        }));
-    }
-    let mut agent_env = env.clone();
-    for (name, value) in &agent.env {
-        agent_env.set(name.as_str(), value.reveal());
-    }
-    Turn::Host(CommandTurn {
-        agent_cmd: agent.command.to_string(),
-        cwd: plan.workspace_dir.clone(),
-        env: agent_env,
-        timeout: Some(agent.timeout),
-        idle_timeout: agent.idle_timeout,
-    })
 }
 
 /// The judge of a plan, in its workspace.

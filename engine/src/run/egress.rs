@@ -85,6 +85,7 @@ enum Ask {
 #[derive(Debug)]
 pub struct Broker {
     asks: Mutex<Option<mpsc::UnboundedSender<Ask>>>,
+    tokens: Tokens,
     deaths: watch::Receiver<u32>,
     thread: Option<JoinHandle<()>>,
 }
@@ -108,19 +109,26 @@ impl Broker {
         }
         let (asks, asked) = mpsc::unbounded_channel();
         let (died, deaths) = watch::channel(0);
+        let known = tokens.clone();
         let keeper = Keeper { launch, env, tokens, audit, running: None, died, allowed: 0, denied: 0 };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(EgressError::Start)?;
         let thread = std::thread::Builder::new().name("broker".to_owned());
         let thread =
             thread.spawn(move || runtime.block_on(keeper.serve(asked))).map_err(EgressError::Start)?;
-        Ok(Broker { asks: Mutex::new(Some(asks)), deaths, thread: Some(thread) })
+        Ok(Broker { tokens: known, asks: Mutex::new(Some(asks)), deaths, thread: Some(thread) })
     }
 
     /// How often in a row the child died or could not be started; a turn that ended well makes it zero.
     #[must_use]
     pub fn deaths(&self) -> watch::Receiver<u32> {
         self.deaths.clone()
+    }
+
+    /// The tokens of turns that may call tools.
+    #[must_use]
+    pub fn tokens(&self) -> Tokens {
+        self.tokens.clone()
     }
 
     /// Where the audit file ends, and what it holds.

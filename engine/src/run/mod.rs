@@ -7,6 +7,8 @@ pub mod egress;
 pub mod event;
 pub mod graph;
 pub mod hands;
+pub mod mediate;
+mod provision;
 mod settling;
 pub mod shell;
 pub mod state;

@@ -276,6 +276,12 @@ impl Entry {
         matches!(&self.source, Source::Engine(what) if what == BROKER)
     }
 
+    /// Which addresses beside public ones it may lead to: private ones, and this host's own (N13).
+    pub fn addresses(&self) -> (bool, bool) {
+        let engine = matches!(self.source, Source::Engine(_));
+        (self.is_exact() && self.named, self.is_local() || engine)
+    }
+
     /// Whether it is for exactly one host.
     pub fn is_exact(&self) -> bool {
         exact(&self.endpoint.pattern).is_some()

@@ -12,7 +12,9 @@ fn every_example_of_the_reference_parses_where_it_belongs() {
             "agent" if table.path == "agent.openshell" => {
                 sandboxed("").replace("[agent.openshell]\ninherit_defaults = false\n", "")
             }
-            "agent" if table.path == "agent.openshell.limits" => sandboxed(""),
+            "agent" if ["agent.openshell.limits", "agent.broker", "agent.relay"].contains(&table.path) => {
+                sandboxed("")
+            }
             "agent" if table.path == "agent" => {
                 GOOD.replace("backend = \"command\"\nagent_cmd = \"./bump.sh\"\n", "")
             }

@@ -138,13 +138,13 @@ fn unknown_keys_get_the_nearest_or_their_own_table() {
     1:1 unknown key `url` in the manifest // `url` is a key of [repo]
     2:2 unknown key `jugde` in the manifest // did you mean `judge`?
     11:1 unknown key `measure_cmd` in [agent] // `measure_cmd` is a key of [judge]
-    12:1 unknown key `zzz` in [agent] // [agent] has backend, harness, agent_cmd, model, method_prompt, goal, goal_file, timeout, idle_timeout, env, openshell
+    12:1 unknown key `zzz` in [agent] // [agent] has backend, harness, agent_cmd, model, method_prompt, goal, goal_file, timeout, idle_timeout, env, openshell, broker, relay
     13:1 unknown key `goal-file` in [agent] // did you mean `goal_file`?
     16:1 unknown key `dierction` in [judge] // did you mean `direction`?
     "#);
     let long = with_agent(&format!("{} = 1", "k".repeat(200)));
     insta::assert_snapshot!(brief(&long), @r#"
-    9:1 unknown key `kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk…` in [agent] // [agent] has backend, harness, agent_cmd, model, method_prompt, goal, goal_file, timeout, idle_timeout, env, openshell
+    9:1 unknown key `kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk…` in [agent] // [agent] has backend, harness, agent_cmd, model, method_prompt, goal, goal_file, timeout, idle_timeout, env, openshell, broker, relay
     "#);
 }
 
@@ -300,7 +300,6 @@ fn harness_mistakes() {
     "#);
     insta::assert_snapshot!(brief(&with_agent("harness = \"command\"\n[agent.openshell]\nzzz = 1")), @r#"
     9:1 [agent].harness goes with backend = "openshell" // remove it, or write backend = "openshell" for a sandbox
-    10:8 [agent.openshell] goes with backend = "openshell" // remove it, or write backend = "openshell" for a sandbox
     11:1 unknown key `zzz` in [agent.openshell] // [agent.openshell] has inherit_defaults, endpoints, binaries, read_only_paths, limits
     "#);
 }
@@ -588,12 +587,20 @@ policy_k   = 1
 
 [outputs.image-push]
 count = 20
+target = { fixed = "quay.io/aipcc" }
+
+[outputs.tracker-comment]
+count = 3
+target = { open = { scope = "PROJ-*", param = "issue_key" } }
 
 [[capabilities.secret]]
-name = "JIRA_API_TOKEN"
+name    = "JIRA_API_TOKEN"
+context = "broker"
+system  = "jira"
+scope   = "read + comment on PROJ"
 
-[[agent.relay]]
-dest = "/x"
+[agent.broker]
+bin = "/usr/local/bin/own-broker"
 
 [[workflow.task]]
 name = "x"
@@ -613,11 +620,9 @@ fn the_contracts_sample_gets_one_error_per_absent_key() {
     29:8 [agent].prefers is not in this build, which launches no images // remove it, or use a build that has it
     41:8 [judge].selftest is not in this build, which does not test a judge with a good and a bad control // remove it, or use a build that has it
     51:2 [search] is not in this build, which has no wide rounds and runs one candidate at a time // remove it, or use a build that has it
-    57:2 [outputs] is not in this build, which serves no tools, so nothing writes outside on the run's behalf // remove it, or use a build that has it
-    60:3 [capabilities] is not in this build, which discloses no credentials and no reach // remove it, or use a build that has it
-    63:9 [agent].relay is not in this build, which relays no files into a sandbox // remove it, or use a build that has it
-    66:3 [workflow] is not in this build, which runs the built-in propose, apply, measure, decide graph only // remove it, or use a build that has it
-    69:3 [component] is not in this build, which runs one repository at a time // remove it, or use a build that has it
+    72:1 [agent.broker].bin is not in this build, which runs its own broker only: what another program would have to do is not defined // remove it, or use a build that has it
+    74:3 [workflow] is not in this build, which runs the built-in propose, apply, measure, decide graph only // remove it, or use a build that has it
+    77:3 [component] is not in this build, which runs one repository at a time // remove it, or use a build that has it
     "#);
 }
 

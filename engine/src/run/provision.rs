@@ -1,0 +1,103 @@
+//! Turns a plan into how a turn of its agent is run, and refuses what the plan does not disclose (contract §1.9, note N5).
+//! It refuses to know what a turn is for.
+
+use policy::capability::{Grant, uncovered};
+
+use super::begin::RunError;
+use super::egress::Broker;
+use super::hands::Turn;
+use crate::agent::relay::{Held, Relays};
+use crate::agent::tools::ToolAccess;
+use crate::agent::{CommandTurn, SandboxTurn};
+use crate::plan::{RunPlan, SandboxPlan, VALUE_LEAST};
+use crate::sys::env::Environment;
+
+/// What a turn in a sandbox goes through.
+#[derive(Debug)]
+pub(super) struct Carrier<'a> {
+    /// The gateway to drive.
+    pub(super) client: driver::Client,
+    /// Who answers for what it reaches.
+    pub(super) broker: &'a Broker,
+    /// The layers that are known to be in force, a line each.
+    pub(super) layers: Vec<String>,
+}
+
+/// How the agent of a plan is run: in a sandbox where there is a carrier for it, else on this host. `operator` is the whole
+/// environment of the engine, and `env` what pack commands see of it.
+///
+/// # Errors
+/// [`RunError::Uncovered`]: something would reach the agent that nothing discloses.
+pub(super) fn turn(
+    plan: &RunPlan,
+    operator: &Environment,
+    env: &Environment,
+    carrier: Option<Carrier<'_>>,
+) -> Result<Turn, RunError> {
+    match (&plan.agent.sandbox, carrier) {
+        (Some(sandbox), Some(carrier)) => {
+            let relays = Relays::new(sandbox, &plan.workspace_dir, env, held(plan, operator));
+            let turn = in_sandbox(plan, sandbox, relays, carrier);
+            let missing = uncovered(&grants(&turn), &plan.exposure().capabilities);
+            if missing.is_empty() {
+                Ok(Turn::Sandbox(Box::new(turn)))
+            } else {
+                Err(RunError::Uncovered(missing))
+            }
+        }
+        _ => Ok(Turn::Host(on_host(plan, env))),
+    }
+}
+
+fn in_sandbox(plan: &RunPlan, sandbox: &SandboxPlan, relays: Relays, carrier: Carrier<'_>) -> SandboxTurn {
+    let agent = &plan.agent;
+    let own = agent.env.iter().map(|(name, value)| (name.to_string(), value.reveal().to_owned()));
+    SandboxTurn {
+        client: carrier.client,
+        agent_cmd: agent.command.to_string(),
+        workspace: plan.workspace_dir.clone(),
+        env: own.collect(),
+        read_only_paths: sandbox.read_only_paths.clone(),
+        relays,
+        relayed: Vec::new(),
+        layers: carrier.layers,
+        policy: sandbox.egress.document(),
+        deaths: carrier.broker.deaths(),
+        tools: sandbox
+            .broker
+            .as_ref()
+            .map(|url| ToolAccess { url: format!("http://{}", url.target), tokens: carrier.broker.tokens() }),
+        limits: sandbox.limits,
+        timeout: Some(agent.timeout),
+        idle_timeout: agent.idle_timeout,
+    }
+}
+
+fn on_host(plan: &RunPlan, env: &Environment) -> CommandTurn {
+    let agent = &plan.agent;
+    let mut agent_env = env.clone();
+    for (name, value) in &agent.env {
+        agent_env.set(name.as_str(), value.reveal());
+    }
+    CommandTurn {
+        agent_cmd: agent.command.to_string(),
+        cwd: plan.workspace_dir.clone(),
+        env: agent_env,
+        timeout: Some(agent.timeout),
+        idle_timeout: agent.idle_timeout,
+    }
+}
+
+/// What a turn as it was put together would give the agent.
+fn grants(turn: &SandboxTurn) -> Vec<Grant> {
+    let env = turn.env.keys().map(|name| Grant::Env(name.clone()));
+    let relays = turn.relays.places().map(|place| Grant::Relay(place.to_owned()));
+    let paths = turn.read_only_paths.iter().map(|path| Grant::HostPath(path.display().to_string()));
+    env.chain(relays).chain(paths).collect()
+}
+
+/// The operator's values that only the broker may hold.
+fn held(plan: &RunPlan, operator: &Environment) -> Held {
+    let value = |name: &str| Some((name.to_owned(), operator.value(name)?.to_str()?.to_owned()));
+    Held(plan.broker_held().filter_map(value).filter(|(_, value)| value.len() >= VALUE_LEAST).collect())
+}
