@@ -5,13 +5,15 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use policy::egress::Document;
+use policy::outputs::{Outcome, Refusal};
 use policy::record::{End, Head};
 use policy::seam::Role;
 use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 
-use crate::control::{self, Answer, Ask};
+use crate::control::{self, Answer, Ask, Wish};
 use crate::launch::Launch;
+use crate::systems::Secret;
 
 /// A running child. Dropping it ends the child, which closes every connection.
 #[derive(Debug)]
@@ -32,6 +34,8 @@ pub struct Attachment {
     pub policy: Document,
     /// Its sockets.
     pub sockets: Vec<(Role, OwnedFd)>,
+    /// The token with which its programs may call tools; without one nobody may.
+    pub token: Option<Secret>,
     /// Its `NETLINK_SOCK_DIAG` socket, `/proc` and root; without them no program can be told.
     pub inside: Option<[OwnedFd; 3]>,
 }
@@ -79,9 +83,9 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn attach(&self, attachment: Attachment) -> Result<String, ClientError> {
-        let Attachment { id, turn, policy, sockets, inside } = attachment;
+        let Attachment { id, turn, policy, sockets, token, inside } = attachment;
         let (roles, fds): (Vec<Role>, Vec<OwnedFd>) = sockets.into_iter().unzip();
-        let ask = Ask::Attach { id, turn, policy, sockets: roles, inside: inside.is_some() };
+        let ask = Ask::Attach { id, turn, policy, sockets: roles, inside: inside.is_some(), token };
         let all: Vec<BorrowedFd<'_>> = fds.iter().chain(inside.iter().flatten()).map(AsFd::as_fd).collect();
         in_force(self.ask(&ask, &all).await?)
     }
@@ -116,11 +120,70 @@ impl Client {
         }
     }
 
+    /// Asks for leave to make a write of the engine's own. A permit's count is on the disk, a refusal's row too.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn admit(&self, wish: Wish) -> Result<Leave, ClientError> {
+        match self.ask(&Ask::Admit(wish), &[]).await? {
+            Answer::Permit { id, target } => Ok(Leave::Permit(OwnPermit { id, target })),
+            Answer::Stored { answer } => Ok(Leave::Stored(answer)),
+            Answer::Denied(refusal) => Ok(Leave::Refused(refusal)),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Records what came of a write of the engine's own.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn settle(
+        &self,
+        permit: OwnPermit,
+        outcome: Outcome,
+        answer: String,
+    ) -> Result<(), ClientError> {
+        match self.ask(&Ask::Settle { id: permit.id, outcome, answer }, &[]).await? {
+            Answer::Settled => Ok(()),
+            other => Err(unexpected(other)),
+        }
+    }
+
     async fn ask(&self, ask: &Ask, fds: &[BorrowedFd<'_>]) -> Result<Answer, ClientError> {
         let stream = self.stream.lock().await;
         control::send(&stream, ask, fds).await?;
         answer(&stream).await
     }
+}
+
+/// Leave for a write of the engine's own. Only [`Client::admit`] makes one.
+///
+/// ```compile_fail
+/// let permit = broker::client::OwnPermit { id: 1, target: String::new() };
+/// ```
+#[derive(Debug)]
+#[must_use = "a permit that is never settled leaves a write whose outcome is unknown"]
+pub struct OwnPermit {
+    id: u64,
+    target: String,
+}
+
+impl OwnPermit {
+    /// Where the write goes.
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+}
+
+/// What the chokepoint says to a write of the engine's own.
+#[derive(Debug)]
+pub enum Leave {
+    /// It may be made.
+    Permit(OwnPermit),
+    /// It was made before with the same key; this was answered.
+    Stored(String),
+    /// The bound says no.
+    Refused(Refusal),
 }
 
 async fn answer(stream: &UnixStream) -> Result<Answer, ClientError> {

@@ -5,3 +5,8 @@
 pub(crate) fn now() -> String {
     format!("{:.6}", jiff::Timestamp::now())
 }
+
+/// Now, in whole seconds since 1970.
+pub(crate) fn unix() -> u64 {
+    u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or(0)
+}

@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use policy::egress::Document;
+use policy::outputs::{Kind, Outcome, Refusal};
 use policy::record::{End, Head};
 use policy::seam::Role;
 use rustix::net::{
@@ -16,6 +17,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
+
+use crate::systems::Secret;
 
 /// The most descriptors beside one message; the kernel takes 253.
 pub const FDS_MAX: usize = 250;
@@ -39,6 +42,9 @@ pub enum Ask {
         sockets: Vec<Role>,
         /// Whether programs can be told.
         inside: bool,
+        /// The token with which its programs may call tools.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        token: Option<Secret>,
     },
     /// Another policy from now on; open tunnels stay.
     Reload {
@@ -54,6 +60,35 @@ pub enum Ask {
     },
     /// Where the audit file ends.
     Head,
+    /// A write of the engine's own is wanted.
+    Admit(Wish),
+    /// It ended.
+    Settle {
+        /// The write.
+        id: u64,
+        /// What came of it.
+        outcome: Outcome,
+        /// What a retry with the same key is answered.
+        answer: String,
+    },
+}
+
+/// A write that the engine wants to make itself: a draft pull request, a dispatch of a workflow (contract §1.9).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wish {
+    /// Its kind.
+    pub kind: Kind,
+    /// The part of the engine that writes.
+    pub tool: String,
+    /// Where it goes; absent is where the bound says.
+    pub target: Option<String>,
+    /// Its idempotency key.
+    pub key: Option<String>,
+    /// What is written, of which only a hash is kept.
+    pub arguments: String,
+    /// The turn it falls in.
+    pub turn: String,
 }
 
 /// What the child answers.
@@ -79,6 +114,22 @@ pub enum Answer {
     },
     /// Where the audit file ends.
     Head(Head),
+    /// The write may be made, at this target.
+    Permit {
+        /// The write.
+        id: u64,
+        /// Where it goes.
+        target: String,
+    },
+    /// It was made before; this was answered.
+    Stored {
+        /// The answer.
+        answer: String,
+    },
+    /// The bound says no; the row is on the session log.
+    Denied(Refusal),
+    /// The outcome is on the disk.
+    Settled,
     /// It was not done.
     Refused {
         /// Why, as what follows "failed to".

@@ -1,7 +1,8 @@
 //! Turns the one document that the child is started with into its configuration.
-//! It refuses to know the environment: nothing is read from it.
+//! It refuses to know the environment: only the bounds of writes are read from it, in `project`.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use policy::host::{Port, Target};
 use policy::record::Head;
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::core::hello::Tolerance;
 use crate::limits::Limits;
+use crate::systems::Systems;
 
 /// The version of [`Launch`].
 pub const VERSION: u32 = 1;
@@ -34,6 +36,9 @@ pub struct Launch {
     /// Certificates, in PEM, that the child's own calls trust beside the system's (N11).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<String>,
+    /// Where writes are recorded and to which systems they go. Their bounds are in the environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writes: Option<Writes>,
     /// Values that no record may show.
     #[serde(default)]
     pub secrets: Secrets,
@@ -47,6 +52,19 @@ pub struct Launch {
 
 fn yes() -> bool {
     true
+}
+
+/// The chokepoint of the run's writes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Writes {
+    /// `state/outputs.jsonl`.
+    pub ledger: PathBuf,
+    /// `state/outbox`.
+    pub outbox: PathBuf,
+    /// The systems that writes go to; what is absent is staged.
+    #[serde(default)]
+    pub systems: Systems,
 }
 
 /// Values that no `Debug` shows.
@@ -86,6 +104,7 @@ impl Default for Launch {
             parent: None,
             no_proxy: String::new(),
             ca: None,
+            writes: None,
             secrets: Secrets::default(),
             durable: true,
             head: None,

@@ -90,6 +90,9 @@ limits! {
     answer_timeout: Time(100, 30 * DAY) = HOUR / 4, "\"15m\"", "How long a server may take to begin its answer (`upstream-late`).";
     idle_timeout: Time(100, 30 * DAY) = HOUR / 4, "\"15m\"", "How long a connection may stand with nothing moving (`idle`). A stream has no other end.";
     age: Time(SECOND, 30 * DAY) = DAY, "\"24h\"", "How long a tunnel may stand (`aged`).";
+    tool_calls_per_second: Count(1, 1_000_000) = 10, "10", "Calls of each tool per second, in the long run.";
+    tool_calls_burst: Count(1, 1_000_000) = 60, "60", "Calls of each tool at once before the pace holds.";
+    tool_calls: Count(1, 100_000_000) = 10_000, "10000", "Calls of tools that one broker answers.";
 }
 
 impl Limits {

@@ -20,13 +20,19 @@ use tokio::time::timeout;
 
 use crate::admit::{Sandbox, Shared};
 use crate::audit::Audit;
+use crate::begin::{self, Own, WritesError};
 use crate::control::{self, Answer, Ask};
 use crate::launch::{Launch, VERSION};
+use crate::mcp::face::Served;
 use crate::net::listen::{Purpose, accept};
 use crate::net::names;
 use crate::outside::{self, Outside};
 use crate::peer::{Inside, Peer};
 use crate::privilege;
+use crate::project::{Projection, ProjectionError};
+use crate::token::Token;
+use crate::tools::Fetcher;
+use crate::tools::Tools;
 
 /// How long a turn's connections may take to end.
 const ENDING: Duration = Duration::from_secs(3);
@@ -62,12 +68,26 @@ pub enum ServeError {
     /// The record of the turn's end.
     #[error("close the turn's record")]
     Audit(#[from] crate::audit::AuditError),
+    /// The bounds of the run's writes.
+    #[error(transparent)]
+    Projection(#[from] ProjectionError),
+    /// Bounds without a place to record, or the other way round.
+    #[error("take the bounds of the run's writes: {0} without the other")]
+    HalfWrites(&'static str),
+    /// The chokepoint of writes.
+    #[error(transparent)]
+    Writes(#[from] WritesError),
+    /// A write is asked for where there is no chokepoint, or a write ends that the engine did not begin.
+    #[error("find the write {0}")]
+    Write(String),
 }
 
 /// The sandboxes of one child.
 struct Broker {
     shared: Arc<Shared>,
+    tools: Option<Arc<Tools>>,
     sandboxes: HashMap<String, Arc<Sandbox>>,
+    own: Own,
 }
 
 /// The life of the child: descriptor 0 is the control socket.
@@ -77,8 +97,11 @@ pub(crate) fn main() -> ExitCode {
         stream.set_nonblocking(true)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let layers = privilege::give_up()?;
-        runtime
-            .block_on(async { serve(UnixStream::from_std(stream)?, Arc::new(outside::Host), layers).await })
+        // Once, and before anything else runs. The child starts no process that could inherit them.
+        let projection = Projection::read(variable)?;
+        runtime.block_on(async {
+            serve(UnixStream::from_std(stream)?, Arc::new(outside::Host), layers, projection).await
+        })
     };
     match run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -91,6 +114,11 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "the contract hands these variables to this process alone")]
+fn variable(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name)
+}
+
 /// Takes the launch document, then answers until the other end is gone. Everything ends with it.
 ///
 /// # Errors
@@ -99,10 +127,12 @@ pub async fn serve(
     stream: UnixStream,
     outside: Arc<dyn Outside>,
     layers: Vec<String>,
+    projection: Option<Projection>,
 ) -> Result<(), ServeError> {
     let (launch, fds) = control::receive::<Launch>(&stream).await?.ok_or(ServeError::NoLaunch)?;
-    let shared = Arc::new(shared(launch, fds, outside)?);
-    let mut broker = Broker { shared, sandboxes: HashMap::new() };
+    let (shared, tools) = shared(launch, fds, outside, projection).await?;
+    let (shared, own) = (Arc::new(shared), Own::default());
+    let mut broker = Broker { shared, tools, sandboxes: HashMap::new(), own };
     control::send(&stream, &Answer::Ready { layers }, &[]).await?;
     while let Some((ask, fds)) = control::receive::<Ask>(&stream).await? {
         let answer =
@@ -115,32 +145,48 @@ pub async fn serve(
     Ok(())
 }
 
-fn shared(launch: Launch, fds: Vec<OwnedFd>, outside: Arc<dyn Outside>) -> Result<Shared, ServeError> {
+async fn shared(
+    launch: Launch,
+    fds: Vec<OwnedFd>,
+    outside: Arc<dyn Outside>,
+    projection: Option<Projection>,
+) -> Result<(Shared, Option<Arc<Tools>>), ServeError> {
     if launch.version != VERSION {
         return Err(ServeError::Version(launch.version));
     }
     let count = fds.len();
     let [audit] = <[OwnedFd; 1]>::try_from(fds).map_err(|_| ServeError::Descriptors(count))?;
-    let secrets = launch
-        .secrets
-        .0
-        .into_iter()
-        .chain(launch.parent.iter().filter_map(|parent| parent.authorization.clone()));
-    Ok(Shared {
+    let parent = launch.parent.iter().filter_map(|parent| parent.authorization.clone());
+    let systems = launch.writes.iter().flat_map(|writes| writes.systems.secrets());
+    let redactor = Redactor::new(launch.secrets.0.iter().cloned().chain(parent).chain(systems));
+    let parent = launch.parent.map(|parent| (parent, NoProxy::parse(&launch.no_proxy)));
+    let tools = match (launch.writes, projection) {
+        (Some(writes), Some(projection)) => {
+            let fetcher = Fetcher::new(Arc::clone(&outside), parent.clone(), launch.limits, launch.ca);
+            Some(begin::tools(writes, projection, redactor.clone(), fetcher, &launch.limits).await?)
+        }
+        (None, None) => None,
+        (Some(_), None) => return Err(ServeError::HalfWrites("a place to record")),
+        (None, Some(_)) => return Err(ServeError::HalfWrites("bounds")),
+    };
+    let face = tools.clone().map(|tools| -> Arc<dyn crate::admit::Face> { Arc::new(Served(tools)) });
+    let shared = Shared {
         audit: Audit::new(File::from(audit), launch.head, launch.durable),
         outside,
-        redactor: Redactor::new(secrets),
-        parent: launch.parent.map(|parent| (parent, NoProxy::parse(&launch.no_proxy))),
+        redactor,
+        parent,
         limits: launch.limits,
         tolerance: launch.tolerance,
         next: AtomicU64::new(1),
-    })
+        face,
+    };
+    Ok((shared, tools))
 }
 
 impl Broker {
     async fn answer(&mut self, ask: Ask, fds: Vec<OwnedFd>) -> Result<Answer, ServeError> {
         match ask {
-            Ask::Attach { id, turn, policy, sockets, inside } => {
+            Ask::Attach { id, turn, policy, sockets, inside, token } => {
                 if self.sandboxes.contains_key(&id) {
                     return Err(ServeError::Sandbox(id));
                 }
@@ -148,7 +194,9 @@ impl Broker {
                 let egress = readable(&policy)?;
                 let hash = egress.hash().to_owned();
                 let peer = Peer::new(inside, &egress);
-                let sandbox = Arc::new(Sandbox::new(Arc::clone(&self.shared), turn, egress, peer));
+                let token = token.map(|token| Token::new(token.reveal()));
+                let shared = Arc::clone(&self.shared);
+                let sandbox = Arc::new(Sandbox::serving(shared, turn, token, egress, peer));
                 let listening = roles.into_iter().map(|(role, fd)| listen(&sandbox, role, fd));
                 if let Some(error) = listening.filter_map(Result::err).next() {
                     sandbox.ending.send_replace(true);
@@ -166,6 +214,14 @@ impl Broker {
             }
             Ask::Detach { id } => self.detach(&id).await,
             Ask::Head => Ok(Answer::Head(self.shared.audit.head())),
+            Ask::Admit(wish) => {
+                let tools = self.tools.as_ref().ok_or_else(|| ServeError::Write(wish.tool.clone()))?;
+                Ok(self.own.admit(tools, wish).await?)
+            }
+            Ask::Settle { id, outcome, answer } => {
+                let settled = self.own.settle(id, outcome, &answer).await?;
+                settled.then_some(Answer::Settled).ok_or_else(|| ServeError::Write(id.to_string()))
+            }
         }
     }
 

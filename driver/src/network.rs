@@ -9,6 +9,10 @@ use policy::{egress::Document, seam::Role};
 /// where that can be added to (N14).
 pub const PROGRAM: &str = "/run/crucible";
 
+/// Where an agent finds the broker's tools unless its manifest says otherwise: the name by which OpenShell's sandboxes know
+/// their host, and a port beside the proxy's.
+pub const BROKER: &str = "http://host.openshell.internal:3129";
+
 /// An answer that is waited for.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
 

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use policy::diag::Source;
 use policy::inference::AgentProtocol;
+use policy::outputs::{Kind, Outputs, RunContext, address};
 
 use crate::manifest::{Agent, At, Backend, Command, EnvName, EnvValue, GitRef, Harness, Judge, Objective};
-use crate::manifest::{RepoSource, RepoUrl, SessionName, Workflow, WorkspaceDir, World};
+use crate::manifest::{ParamName, RepoSource, RepoUrl, Secret, SessionName, Workflow, WorkspaceDir, World};
 use crate::pack::{
     Certificates, FileError, IdentityParts, InjectFile, InjectIdentity, Pack, RunIdentity, Thawed, Toolbox,
     read_prompt,
@@ -19,11 +20,13 @@ use crate::score::Direction;
 
 mod inference;
 mod places;
+mod reach;
 mod sandbox;
 
-use places::{check_apart, check_injects, check_repo, check_shown, state_dir};
+use places::{check_apart, check_injects, check_relays, check_repo, check_shown, state_dir};
 
 pub use inference::{Bound, Inference, KeyError, KeyFault, Model};
+pub use reach::{Refusal, VALUE_LEAST};
 pub use sandbox::SandboxPlan;
 
 /// How many iterations a run has unless the command line says.
@@ -82,6 +85,14 @@ pub struct RunPlan {
     pub workflow: Option<Workflow>,
     /// When the run ends at the latest.
     pub limits: Limits,
+    /// The bound of each kind of write, with the run's parameters: what is disclosed, and what the broker is handed.
+    pub outputs: Outputs,
+    /// The tracker item that the run was started for.
+    pub item: Option<String>,
+    /// What each declared credential authorises, and who holds it.
+    pub secrets: Vec<Secret>,
+    /// Whether the operator takes a pack that asks for isolation without any.
+    pub unenforced_egress: bool,
 }
 
 /// Where the upstream comes from.
@@ -129,6 +140,8 @@ pub struct AgentPlan {
     pub toolbox: Option<Toolbox>,
     /// Variables for it.
     pub env: BTreeMap<EnvName, EnvValue>,
+    /// Whether the manifest takes the built-in reach away, which only a sandbox can do.
+    pub isolated: bool,
     /// How long a turn may take.
     pub timeout: Duration,
     /// How long a turn may print nothing.
@@ -189,6 +202,12 @@ pub struct Overrides {
     pub max_time: Option<Duration>,
     /// The inference document and what the environment says beside it.
     pub inference: Inference,
+    /// `--param`, in order.
+    pub params: Vec<(ParamName, String)>,
+    /// `--item`.
+    pub item: Option<String>,
+    /// `--unenforced-egress`.
+    pub unenforced_egress: bool,
 }
 
 /// Why a pack and a command line make no run.
@@ -268,6 +287,30 @@ pub enum PlanError {
         /// What would have to go on with it.
         harness: Harness,
     },
+    /// `--param` with one name twice.
+    #[error("give the parameter `{0}` two values")]
+    ParamTwice(ParamName),
+    /// `--item` with something that no tracker has.
+    #[error("start the run for the item `{0}`: an item is PROJECT-NUMBER or owner/repo#number")]
+    Item(String),
+    /// A relayed file would come back with the candidate.
+    #[error(
+        "put a relayed file at {dest} in the sandbox: the workspace stands at {workspace} there, and it would come back"
+    )]
+    RelayInWorkspace {
+        /// In the sandbox.
+        dest: String,
+        /// In the sandbox.
+        workspace: String,
+    },
+    /// A relayed file that an agent could write.
+    #[error("relay {} to {dest}: it lies in the workspace, where the agent could replace it", .path.display())]
+    RelayFromWorkspace {
+        /// In the sandbox.
+        dest: String,
+        /// Of this host.
+        path: PathBuf,
+    },
     /// In place, an inject into the engine's own directory.
     #[error("inject {}: it lies in the state directory", .0.display())]
     InjectInState(PathBuf),
@@ -303,6 +346,8 @@ impl RunPlan {
         check_apart(&state_dir, &workspace_dir, in_place)?;
         check_injects(&injects, &workspace_dir, &state_dir)?;
         check_shown(manifest.agent.sandbox.as_ref(), &[&state_dir, &workspace_dir])?;
+        check_relays(&manifest.agent, &manifest_dir, &workspace_dir)?;
+        let run = context(overrides)?;
         let source = manifest.source().clone();
         let (repo, repo_written) = repo(manifest.repo.source, manifest.repo.reference, &manifest_dir);
         if let RepoPlan::Path { path, .. } = &repo {
@@ -321,11 +366,25 @@ impl RunPlan {
             setup: workspace.setup_cmd.map(|at| SetupPlan { command: at.value, timeout: workspace.timeout }),
             history: workspace.history,
             injects,
-            agent: AgentPlan { session, toolbox, ..agent(manifest.agent, model, method, goal, certificates) },
+            agent: AgentPlan {
+                session,
+                toolbox,
+                ..agent(
+                    manifest.agent,
+                    model,
+                    method,
+                    goal,
+                    Beside { manifest_dir: &manifest_dir, certificates },
+                )
+            },
             judge: judge(manifest.judge),
             world: world(manifest.world),
             workflow: manifest.workflow,
             limits,
+            outputs: Outputs::resolve(&manifest.outputs, &run),
+            item: run.item,
+            secrets: manifest.secrets.into_iter().map(|at| at.value).collect(),
+            unenforced_egress: overrides.unenforced_egress,
             manifest_dir,
         })
     }
@@ -372,21 +431,37 @@ fn default_goal(judge: &Judge) -> String {
     format!("make `{objective}` as measured {direction} than it is")
 }
 
-fn agent(
-    agent: Agent,
-    model: Model,
-    method: Option<String>,
-    goal: String,
+/// What the run knows of itself. Where it publishes, builds and deploys is not among it in this build, so those default targets
+/// do not resolve.
+fn context(overrides: &Overrides) -> Result<RunContext, PlanError> {
+    let mut params = BTreeMap::new();
+    for (name, value) in &overrides.params {
+        if params.insert(name.to_string(), value.clone()).is_some() {
+            return Err(PlanError::ParamTwice(name.clone()));
+        }
+    }
+    match &overrides.item {
+        Some(item) if !address(Kind::TrackerComment, item) => Err(PlanError::Item(item.clone())),
+        item => Ok(RunContext { item: item.clone(), params, ..RunContext::default() }),
+    }
+}
+
+/// What a sandbox is made from beside `[agent]`.
+struct Beside<'a> {
+    manifest_dir: &'a Path,
     certificates: Option<Certificates>,
-) -> AgentPlan {
-    let sandbox = agent.sandbox.as_ref();
+}
+
+fn agent(agent: Agent, model: Model, method: Option<String>, goal: String, beside: Beside<'_>) -> AgentPlan {
+    let Beside { manifest_dir, certificates } = beside;
     AgentPlan {
+        sandbox: SandboxPlan::resolve(&agent, model.plumbing(), manifest_dir, certificates),
         backend: agent.backend,
         command: agent.command.map(|at| at.value),
-        sandbox: sandbox.map(|sandbox| SandboxPlan::resolve(sandbox, model.plumbing(), certificates)),
         model,
         session: None,
         toolbox: None,
+        isolated: agent.isolated,
         env: agent.env,
         timeout: agent.timeout,
         idle_timeout: agent.idle_timeout,

@@ -220,6 +220,24 @@ impl Pattern {
         }
     }
 
+    /// Whether every host of `other` is one of its own.
+    pub fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (own, Self::Exact(host)) => own.matches(host),
+            (Self::Exact(_), Self::Wild(_)) => false,
+            (Self::Wild(own), Self::Wild(other)) => own.covers(other),
+        }
+    }
+
+    /// Whether some host may be one of both. Where a label could be made of both texts the answer is yes.
+    pub fn meets(&self, other: &Self) -> bool {
+        match (self, other) {
+            (own, Self::Exact(host)) => own.matches(host),
+            (Self::Exact(host), other) => other.matches(host),
+            (Self::Wild(own), Self::Wild(other)) => own.meets(other),
+        }
+    }
+
     /// Whether it is for this host. Wildcards match names label by label, and never addresses.
     pub fn matches(&self, host: &Host) -> bool {
         match (self, host) {
@@ -254,6 +272,31 @@ impl Wild {
     pub fn matches(&self, name: &Name) -> bool {
         let rest = name.as_str().strip_suffix(self.suffix.as_str()).and_then(|rest| rest.strip_suffix('.'));
         rest.is_some_and(|rest| self.first.matches(rest))
+    }
+
+    fn covers(&self, other: &Self) -> bool {
+        if self.suffix != other.suffix {
+            return self.first == First::Labels && other.suffix.is_below(&self.suffix);
+        }
+        match (&self.first, &other.first) {
+            (First::Labels, _) => true,
+            (First::Label { .. }, First::Labels) => false,
+            (First::Label { before, after }, First::Label { before: longer, after: other }) => {
+                longer.starts_with(&**before) && other.ends_with(&**after)
+            }
+        }
+    }
+
+    fn meets(&self, other: &Self) -> bool {
+        if self.suffix != other.suffix {
+            return self.covers(other) || other.covers(self);
+        }
+        let (First::Label { before: a, after: x }, First::Label { before: b, after: y }) =
+            (&self.first, &other.first)
+        else {
+            return true;
+        };
+        (a.starts_with(&**b) || b.starts_with(&**a)) && (x.ends_with(&**y) || y.ends_with(&**x))
     }
 
     /// What stands in the first label.

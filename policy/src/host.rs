@@ -118,6 +118,11 @@ impl Name {
         &self.0
     }
 
+    /// Whether it stands below `other`, by whole labels.
+    pub fn is_below(&self, other: &Self) -> bool {
+        self.as_str().strip_suffix(other.as_str()).is_some_and(|rest| rest.ends_with('.'))
+    }
+
     /// Whether this is `localhost` or below it.
     pub fn is_local(&self) -> bool {
         self.as_str() == "localhost" || self.as_str().ends_with(".localhost")

@@ -20,6 +20,12 @@ pub mod egress;
 
 pub mod record;
 
+pub mod capability;
+
+pub mod exposure;
+
+pub mod outputs;
+
 pub mod seam;
 
 pub mod json;

@@ -12,6 +12,8 @@ pub enum Blame {
     Policy,
     /// The request is malformed: 400.
     Request,
+    /// Nobody says who asks: 401.
+    Caller,
     /// The head is too large: 431.
     TooLarge,
     /// The request uses something that is not served: 501.
@@ -34,6 +36,7 @@ impl Blame {
         match self {
             Self::Policy => 403,
             Self::Request => 400,
+            Self::Caller => 401,
             Self::TooLarge => 431,
             Self::NotServed => 501,
             Self::Pace => 429,
@@ -83,6 +86,7 @@ reasons! {
     BinaryUnknown "binary-unknown" Policy "the connecting program cannot be told"
     BinaryAmbiguous "binary-ambiguous" Policy "several programs hold the connection"
     BinaryDeleted "binary-deleted" Policy "the connecting program's file was deleted or replaced"
+    OwnUrl "own-url" Policy "the broker's own URL is served by a listener inside the sandbox, and in no other way"
     NeedsTermination "needs-termination" Policy "requests there must be judged one by one, and inside TLS they cannot be"
     MethodNotCovered "method-not-covered" Policy "the access of the entry does not cover the method"
     NotTls "not-tls" Policy "what is spoken is neither TLS nor plain HTTP; the entry is not for tcp"
@@ -108,6 +112,7 @@ reasons! {
     VersionInvalid "version-invalid" Request "the version is neither HTTP/1.0 nor HTTP/1.1"
     HeadTooLarge "head-too-large" TooLarge "the request's head is too large"
     CodingNotServed "coding-not-served" NotServed "the transfer coding is not served"
+    BadToken "bad-token" Caller "the call does not carry the token of this turn"
     ToolsNotServed "tools-not-served" NotServed "no tools are served here"
     TooManyConnections "too-many-connections" Broker "too many connections are open"
     TooFast "too-fast" Pace "too many requests in a short time"

@@ -11,19 +11,27 @@ const ENGINE_LAYERS: [&str; 14] = [
 ];
 
 /// The modules of the broker, low to high.
-const BROKER_LAYERS: [&str; 16] = [
+const BROKER_LAYERS: [&str; 24] = [
     "core",
     "limits",
-    "launch",
     "clock",
+    "append",
+    "token",
+    "systems",
+    "project",
+    "launch",
     "audit",
     "rate",
     "outside",
     "peer",
     "admit",
     "net",
+    "writes",
+    "tools",
+    "mcp",
     "control",
     "client",
+    "begin",
     "privilege",
     "serve",
     "probe",
@@ -31,7 +39,7 @@ const BROKER_LAYERS: [&str; 16] = [
 ];
 
 /// The modules of policy, low to high.
-const POLICY_LAYERS: [&str; 12] = [
+const POLICY_LAYERS: [&str; 17] = [
     "diag",
     "json",
     "ip",
@@ -41,9 +49,12 @@ const POLICY_LAYERS: [&str; 12] = [
     "no_proxy",
     "reason",
     "egress",
+    "outputs",
     "record",
     "seam",
     "inference",
+    "capability",
+    "exposure",
 ];
 
 /// Files that may be longer than [`LINES_MAX`] before their tests, and why. This list only gets shorter.

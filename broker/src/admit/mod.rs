@@ -5,6 +5,7 @@ mod permit;
 mod question;
 
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -13,6 +14,7 @@ use policy::host::{Host, Target};
 use policy::no_proxy::NoProxy;
 use policy::reason::Reason;
 use policy::record::{Address, Close, Cut, Decision, End, Record, Redactor, Verdict};
+use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
@@ -25,12 +27,23 @@ use crate::limits::Limits;
 use crate::outside::Outside;
 use crate::peer::Peer;
 use crate::rate::{Count, Rate};
+use crate::token::Token;
 
 pub use self::permit::{Permit, Route};
 pub use self::question::{Asker, Question, Spoken};
 
 /// So many connections wait at one time for the record of their refusal as one too many.
 const DOORSTEP: usize = 64;
+/// Who serves connections to the broker's own URL.
+pub trait Face: Send + Sync + 'static {
+    /// Serves one connection of a sandbox to its end.
+    fn serve(
+        &self,
+        sandbox: Arc<Sandbox>,
+        asker: Asker,
+        stream: TcpStream,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+}
 
 /// What every sandbox of one broker shares.
 pub struct Shared {
@@ -48,6 +61,8 @@ pub struct Shared {
     pub redactor: Redactor,
     /// Numbers for connections.
     pub next: AtomicU64,
+    /// Who serves the broker's own URL, where anybody does.
+    pub face: Option<Arc<dyn Face>>,
 }
 
 /// One sandbox's turn.
@@ -56,6 +71,8 @@ pub struct Sandbox {
     pub shared: Arc<Shared>,
     /// The turn's name.
     pub turn: String,
+    /// Who may call tools; nobody without one.
+    pub(crate) token: Option<Token>,
     egress: RwLock<Arc<Egress>>,
     /// Who is who inside.
     pub(crate) peer: Peer,
@@ -83,10 +100,22 @@ struct Tally {
 impl Sandbox {
     /// A sandbox whose turn begins.
     pub fn new(shared: Arc<Shared>, turn: String, egress: Egress, peer: Peer) -> Self {
+        Self::serving(shared, turn, None, egress, peer)
+    }
+
+    /// A sandbox whose turn begins, and whose programs may call tools with this token.
+    pub(crate) fn serving(
+        shared: Arc<Shared>,
+        turn: String,
+        token: Option<Token>,
+        egress: Egress,
+        peer: Peer,
+    ) -> Self {
         let limits = shared.limits;
         Self {
             shared,
             turn,
+            token,
             egress: RwLock::new(Arc::new(egress)),
             peer,
             names: Mutex::default(),
@@ -97,6 +126,11 @@ impl Sandbox {
             tally: Tally::default(),
             ending: watch::Sender::new(false),
         }
+    }
+
+    /// Whether one more request for tools fits the pace of decisions.
+    pub(crate) fn calls_admitted(&self) -> bool {
+        self.rate.admits()
     }
 
     /// Runs a task until it or the turn ends.

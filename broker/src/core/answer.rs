@@ -19,15 +19,20 @@ pub struct Refusal<'a> {
 }
 
 impl Refusal<'_> {
-    /// Status line, fields, and `{error, reason, target, policy}`.
-    pub fn bytes(&self) -> Vec<u8> {
-        let body = serde_json::json!({
+    /// `{error, reason, target, policy}` alone.
+    pub fn body(&self) -> String {
+        serde_json::json!({
             "error": self.reason.public(),
             "reason": self.reason.token(),
             "target": self.target,
             "policy": self.policy,
         })
-        .to_string();
+        .to_string()
+    }
+
+    /// Status line, fields, and `{error, reason, target, policy}`.
+    pub fn bytes(&self) -> Vec<u8> {
+        let body = self.body();
         let status = self.reason.status();
         let connection = if self.keep { "keep-alive" } else { "close" };
         let mut out = format!(
@@ -51,6 +56,7 @@ pub const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 fn phrase(status: u16) -> &'static str {
     match status {
         400 => "Bad Request",
+        401 => "Unauthorized",
         403 => "Forbidden",
         408 => "Request Timeout",
         429 => "Too Many Requests",

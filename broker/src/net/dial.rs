@@ -32,10 +32,23 @@ pub(crate) async fn dial(
     outside: &Arc<dyn Outside>,
     limits: &Limits,
 ) -> Result<TcpStream, Reason> {
+    reach(permit.route(), permit.target(), outside, limits).await
+}
+
+/// Connects the broker itself by a route that was checked (row 36).
+///
+/// # Errors
+/// As [`dial`].
+pub(crate) async fn reach(
+    route: &Route,
+    target: &Target,
+    outside: &Arc<dyn Outside>,
+    limits: &Limits,
+) -> Result<TcpStream, Reason> {
     let connecting = async {
-        match permit.route() {
+        match route {
             Route::Direct(addresses) => race(addresses, outside).await,
-            Route::Parent(parent) => through(parent, permit.target(), outside).await,
+            Route::Parent(parent) => through(parent, target, outside).await,
         }
     };
     let stream =

@@ -110,7 +110,7 @@ impl Drop for Entered<'_> {
     }
 }
 
-async fn serve(sandbox: &Sandbox, stream: TcpStream, purpose: Purpose) {
+async fn serve(sandbox: &Arc<Sandbox>, stream: TcpStream, purpose: Purpose) {
     // Small answers must not wait for more.
     let _ = stream.set_nodelay(true);
     let mut asker = proxy::asker(sandbox, &stream, purpose.way());
@@ -120,6 +120,9 @@ async fn serve(sandbox: &Sandbox, stream: TcpStream, purpose: Purpose) {
         Purpose::Transparent => direct::serve(sandbox, &asker, stream, None).await,
         Purpose::Loopback(target) => direct::serve(sandbox, &asker, stream, Some(target)).await,
         Purpose::Own => {
+            if let Some(face) = &sandbox.shared.face {
+                return face.serve(Arc::clone(sandbox), asker, stream).await;
+            }
             let reason = sandbox.refuse(&asker, "", None, Reason::ToolsNotServed);
             let answer = proxy::refusal(sandbox, reason, "", false, false).await;
             super::conn::Conn::new(stream).farewell(&answer).await;

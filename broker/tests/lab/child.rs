@@ -108,6 +108,7 @@ async fn launched(
         turn: "1".to_owned(),
         policy: egress.document(),
         sockets: vec![(Role::Proxy, listener.into_std().unwrap().into())],
+        token: None,
         inside: Some(inside()),
     };
     client.attach(attachment).await.unwrap();

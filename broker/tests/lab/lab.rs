@@ -115,7 +115,7 @@ impl<'a> Plan<'a> {
 /// The sockets that a gateway would make.
 pub(crate) async fn listeners(egress: &Egress) -> Vec<(Role, OwnedFd, SocketAddr)> {
     let mut made = Vec::new();
-    for (role, mut at) in sockets(egress, None) {
+    for (role, mut at) in sockets(egress) {
         // These two are found by what was bound, so that one test never waits for another's.
         if matches!(role, Role::Proxy | Role::NamesUdp | Role::NamesTcp) {
             at.set_port(0);
@@ -162,7 +162,7 @@ impl Lab {
         theirs.set_nonblocking(true).unwrap();
         let theirs = tokio::net::UnixStream::from_std(theirs).unwrap();
         let world = Arc::new(World(Arc::clone(&names)));
-        tokio::spawn(async move { broker::serve::serve(theirs, world, Vec::new()).await.unwrap() });
+        tokio::spawn(async move { broker::serve::serve(theirs, world, Vec::new(), None).await.unwrap() });
         let file = std::fs::OpenOptions::new().append(true).open(audit.path()).unwrap();
         let client = Client::launch(ours, &plan.launch, file.as_fd()).await.unwrap();
         let egress = plan.egress();
@@ -174,6 +174,7 @@ impl Lab {
             turn: "1".to_owned(),
             policy: egress.document(),
             sockets: made.into_iter().map(|(role, fd, _)| (role, fd)).collect(),
+            token: None,
             inside: plan.inside.then(inside),
         };
         let hash = client.attach(attachment).await.unwrap();

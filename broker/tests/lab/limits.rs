@@ -110,7 +110,12 @@ fn unwritable() {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
         let theirs = tokio::net::UnixStream::from_std(theirs).unwrap();
-        tokio::spawn(broker::serve::serve(theirs, std::sync::Arc::new(broker::outside::Host), Vec::new()));
+        tokio::spawn(broker::serve::serve(
+            theirs,
+            std::sync::Arc::new(broker::outside::Host),
+            Vec::new(),
+            None,
+        ));
         let client = broker::client::Client::launch(ours, &plan.launch, std::os::fd::AsFd::as_fd(&full))
             .await
             .unwrap();
@@ -118,7 +123,10 @@ fn unwritable() {
         let proxy = made[0].2;
         let sockets = made.into_iter().map(|(role, fd, _)| (role, fd)).collect();
         let (id, turn, policy) = ("box".to_owned(), "1".to_owned(), egress.document());
-        client.attach(broker::client::Attachment { id, turn, policy, sockets, inside: None }).await.unwrap();
+        client
+            .attach(broker::client::Attachment { id, turn, policy, sockets, token: None, inside: None })
+            .await
+            .unwrap();
         let mut stream = TcpStream::connect(proxy).await.unwrap();
         stream.write_all(b"GET http://h.example/ HTTP/1.1\r\nHost: h.example\r\n\r\n").await.unwrap();
         let reply = Reply::read(&mut stream).await;

@@ -134,6 +134,9 @@ pub(crate) fn build(setup: &Setup, sources: Sources, weaken: &Weaken) -> Result<
     if let Some(trust) = setup.ways.as_ref().and_then(|ways| ways.trust.as_ref()) {
         etc::trust(root, trust)?;
     }
+    if let Some(name) = setup.ways.as_ref().and_then(|ways| ways.own_name.as_deref()) {
+        etc::name_broker(root, name)?;
+    }
     devices(root)?;
     process_files(root)?;
     let scratch = scratch(root, setup.limits.tmp)?;

@@ -125,6 +125,8 @@ pub(crate) struct Ways {
     pub(crate) addresses: Vec<IpAddr>,
     /// What its programs trust; nothing where nobody has a certificate.
     pub(crate) trust: Option<Trust>,
+    /// The name of the broker's own URL, which leads to loopback.
+    pub(crate) own_name: Option<String>,
 }
 
 /// Of what the bundle of certificates is made.

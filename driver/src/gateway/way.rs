@@ -5,6 +5,7 @@ use std::{os::fd::OwnedFd, sync::Arc};
 
 use policy::{
     egress::{Document, Egress},
+    host::{Host, Target},
     seam::{self, Role},
 };
 
@@ -36,6 +37,8 @@ pub(crate) struct Outlet {
     id: String,
     /// Whether there is a bundle of certificates.
     trusts: bool,
+    /// The host of the broker's own URL, which goes past the proxy.
+    own: Option<Host>,
 }
 
 impl WayOut {
@@ -50,7 +53,7 @@ impl WayOut {
             return Err(GatewayError::Refused(format!("give the sandbox a way out: {why}")));
         };
         let egress = policy.read().map_err(|error| GatewayError::Refused(error.to_string()))?;
-        let sockets = seam::sockets(&egress, None);
+        let sockets = seam::sockets(&egress);
         if sockets.len() + OTHERS > MOST_FDS {
             return Err(GatewayError::Refused(format!(
                 "give the sandbox its ways out: they take {} sockets, and at most {} can be had",
@@ -70,6 +73,10 @@ impl WayOut {
             sockets: self.sockets.iter().map(|(role, at)| (role.is_datagram(), *at)).collect(),
             addresses: self.egress.addresses().into_iter().collect(),
             trust: self.trust.clone(),
+            own_name: match self.egress.own() {
+                Some((Target { host: Host::Name(name), .. }, _)) => Some(name.as_str().to_owned()),
+                _ => None,
+            },
         }
     }
 
@@ -90,14 +97,16 @@ impl WayOut {
         let hash = self.network.attach(outlets).await.map_err(GatewayError::Network)?;
         let entries = self.egress.entries().len();
         let note = format!("egress: {entries} entries by the broker alone, policy {hash}");
-        Ok((Outlet { network: self.network, id: id.to_owned(), trusts: self.trust.is_some() }, note))
+        let own = self.egress.own().map(|(target, _)| target.host);
+        let trusts = self.trust.is_some();
+        Ok((Outlet { network: self.network, id: id.to_owned(), trusts, own }, note))
     }
 }
 
 impl Outlet {
     /// The variables of every command. Where nothing is trusted, none leads to a bundle.
     pub(crate) fn environment(&self) -> impl Iterator<Item = (String, String)> {
-        let all = seam::environment(None, seam::BUNDLE_PATH).into_iter();
+        let all = seam::environment(self.own.as_ref(), seam::BUNDLE_PATH).into_iter();
         let told = move |name: &str| self.trusts || !seam::BUNDLE.contains(&name);
         all.filter(move |(name, _)| told(name)).map(|(name, value)| (name.to_owned(), value))
     }

@@ -4,9 +4,11 @@
 pub mod marker;
 pub mod output;
 pub mod prompt;
+pub mod relay;
 pub mod sandbox;
 pub mod status;
 pub mod toolbox;
+pub mod tools;
 pub mod turn;
 
 pub use marker::{Escalation, Markers};

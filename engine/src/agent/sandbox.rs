@@ -12,6 +12,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::output::OutputTeller;
+use super::relay::Relays;
+use super::tools::ToolAccess;
 use super::turn::Turned;
 use crate::log::AgentEvent;
 use crate::sys::keeper::Stream;
@@ -29,6 +31,10 @@ pub struct SandboxTurn {
     pub env: BTreeMap<String, String>,
     /// Host paths that join the sandbox's view (note N11).
     pub read_only_paths: Vec<PathBuf>,
+    /// Files that are made for each turn (note N16).
+    pub relays: Relays,
+    /// Those of this turn, made.
+    pub relayed: Vec<turn::Relay>,
     /// The layers that are known to be in force, a line each.
     pub layers: Vec<String>,
     /// What it may reach.
@@ -37,6 +43,8 @@ pub struct SandboxTurn {
     pub deaths: watch::Receiver<u32>,
     /// Certificates that it trusts beside the system's, in PEM.
     pub certificates: Option<String>,
+    /// Where its tools are, if it has any.
+    pub tools: Option<ToolAccess>,
     /// What the sandbox may use.
     pub limits: Limits,
     /// How long the turn may take.
@@ -57,13 +65,26 @@ impl SandboxTurn {
         cancel: &CancellationToken,
         mut tell: impl FnMut(AgentEvent) + Send,
     ) -> Turned {
+        let (mut env, mut relays) = (self.env, self.relayed);
+        match self.tools.map(|tools| tools.begin(&name)).transpose() {
+            Ok(None) => {}
+            Ok(Some((variables, config))) => {
+                env.extend(variables);
+                relays.push(config);
+            }
+            Err(error) => {
+                let transport = Some(driver::TransportClass::Other.token().to_owned());
+                return Turned { transport, ..Turned::failed(format!("failed to make a token: {error}")) };
+            }
+        }
         let spec = TurnSpec {
             name,
             workspace: self.workspace,
             repository: Some(repository),
             command: ["/bin/sh", "-c", &self.agent_cmd].map(str::to_owned).to_vec(),
-            env: self.env,
+            env,
             stdin: prompt.as_bytes().to_vec(),
+            relays,
             read_only_paths: self.read_only_paths,
             limits: self.limits,
             egress: Some(self.policy),

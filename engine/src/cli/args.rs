@@ -6,7 +6,12 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::manifest::ParamName;
 use crate::report::Ui;
+
+mod writes;
+
+pub use writes::{OutboxCommand, OutboxState, OutboxWhich, ToolCallArgs, ToolCommand};
 
 /// Lets a coding agent improve a codebase in a loop: it proposes, a frozen judge measures, the engine keeps or discards.
 #[derive(Debug, Parser)]
@@ -29,6 +34,12 @@ pub enum Command {
     Init(InitArgs),
     /// Resolve every file of a pack, print what was found, and measure once in a scratch workspace
     Check(CheckArgs),
+    /// Tell what a pack plans, without running any of it
+    Plan {
+        /// What to tell.
+        #[command(subcommand)]
+        command: PlanCommand,
+    },
     /// Print the JSON Schema of the manifest
     Schema,
     /// Serve sandboxes to other programs over OpenShell's gateway API
@@ -43,8 +54,20 @@ pub enum Command {
         #[command(subcommand)]
         command: EgressCommand,
     },
-    /// Show what the sandboxes of a run tried to reach, and what they were denied
+    /// Show what the sandboxes of a run tried to reach and to write, and what they were denied
     Audit(AuditArgs),
+    /// Review the writes that no configured system took, and send or drop them
+    Outbox {
+        /// What to do with them.
+        #[command(subcommand)]
+        command: OutboxCommand,
+    },
+    /// Call the broker's tools from a script in a sandbox
+    Tool {
+        /// What to do.
+        #[command(subcommand)]
+        command: ToolCommand,
+    },
     /// Print completions for a shell
     Completions {
         /// The shell to complete for
@@ -95,6 +118,9 @@ pub struct AuditArgs {
     /// Prove that no record is missing, altered or out of order, and show none
     #[arg(long)]
     pub verify: bool,
+    /// Show the writes instead: what was written, staged, sent and refused, and the counts against their bounds
+    #[arg(long, conflicts_with_all = ["csv", "verify", "denied", "allowed", "turn", "host", "reason", "binary"])]
+    pub writes: bool,
     /// Show the records as a JSON array
     #[arg(long, conflicts_with_all = ["csv", "verify"])]
     pub json: bool,
@@ -176,9 +202,26 @@ pub struct RunArgs {
     /// Print the report as JSON on standard output at the end
     #[arg(long)]
     pub json: bool,
+    /// What the run is for.
+    #[command(flatten)]
+    pub purpose: PurposeArgs,
     /// Options of the contract that this build does not have.
     #[command(flatten)]
     pub absent: AbsentArgs,
+}
+
+/// What a run is for, and on what terms.
+#[derive(Debug, Clone, Default, Args)]
+pub struct PurposeArgs {
+    /// A parameter of the run, which a target of `[outputs]` may be bound to; may be repeated
+    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = param)]
+    pub params: Vec<(ParamName, String)>,
+    /// The tracker item that the run is for: PROJECT-NUMBER or owner/repo#number
+    #[arg(long, value_name = "ITEM")]
+    pub item: Option<String>,
+    /// Take a pack with `inherit_defaults = false` on a backend that cannot enforce it
+    #[arg(long)]
+    pub unenforced_egress: bool,
 }
 
 /// Options of the contract that this build does not have: known, so that they are refused by name.
@@ -194,12 +237,6 @@ pub struct AbsentArgs {
     wide: Option<String>,
     #[arg(long, hide = true, value_name = "K")]
     wide_keep: Option<String>,
-    #[arg(long, hide = true, value_name = "NAME=VALUE")]
-    param: Vec<String>,
-    #[arg(long, hide = true, value_name = "ITEM")]
-    item: Option<String>,
-    #[arg(long, hide = true)]
-    unenforced_egress: bool,
 }
 
 impl AbsentArgs {
@@ -212,9 +249,6 @@ impl AbsentArgs {
             ("--steer", self.steer.is_some()),
             ("--wide", self.wide.is_some()),
             ("--wide-keep", self.wide_keep.is_some()),
-            ("--param", !self.param.is_empty()),
-            ("--item", self.item.is_some()),
-            ("--unenforced-egress", self.unenforced_egress),
         ];
         given.into_iter().find_map(|(name, given)| given.then_some(name))
     }
@@ -240,17 +274,67 @@ pub struct CheckArgs {
     /// Print the findings as JSON on standard output
     #[arg(long)]
     pub json: bool,
+    /// What the run would be for.
+    #[command(flatten)]
+    pub purpose: PurposeArgs,
+}
+
+/// What `crucible plan` can do.
+#[derive(Debug, Subcommand)]
+pub enum PlanCommand {
+    /// Print what a run may write to the outside and what its agent may reach, as JSON; nothing of the pack is run
+    Exposure(ExposureArgs),
+    /// Everything else: parts of the contract that this build does not have, and misspellings.
+    #[command(external_subcommand)]
+    Other(Vec<String>),
+}
+
+/// The options of `plan exposure`.
+#[derive(Debug, Args)]
+pub struct ExposureArgs {
+    /// Where the manifest is.
+    #[command(flatten)]
+    pub manifest: ManifestArg,
+    /// Tell instead what is added and dropped since an exposure that was printed before; exits with 9 where it widens
+    #[arg(long, value_name = "OLD.json")]
+    pub diff: Option<PathBuf>,
+    /// Print the differences as JSON
+    #[arg(long, requires = "diff")]
+    pub json: bool,
+    /// Print the JSON Schema of the exposure instead
+    #[arg(long, conflicts_with_all = ["diff", "manifest", "params", "item", "unenforced_egress"])]
+    pub schema: bool,
+    /// What the run would be for.
+    #[command(flatten)]
+    pub purpose: PurposeArgs,
 }
 
 /// Subcommands of the contract that this build does not have.
-pub const ABSENT_COMMANDS: [&str; 15] = [
-    "scope", "ps", "deploy", "watch-pr", "plan", "status", "tail", "steer", "pause", "resume", "stop",
-    "abort", "outbox", "replay", "doctor",
+pub const ABSENT_COMMANDS: [&str; 13] = [
+    "scope", "ps", "deploy", "watch-pr", "status", "tail", "steer", "pause", "resume", "stop", "abort",
+    "replay", "doctor",
 ];
 
+/// Subcommands of `plan` that this build does not have.
+pub const ABSENT_PLANS: [&str; 2] = ["run", "compile-workflow"];
+
+/// Subcommands of `plan` that this build has.
+pub const PLANS: [&str; 1] = ["exposure"];
+
 /// Subcommands that this build has.
-pub const COMMANDS: [&str; 8] =
-    ["run", "init", "check", "gateway", "schema", "egress", "audit", "completions"];
+pub const COMMANDS: [&str; 11] =
+    ["run", "init", "check", "plan", "gateway", "schema", "egress", "audit", "outbox", "tool", "completions"];
+
+/// A name and a value, which may hold anything that a line can.
+fn param(text: &str) -> Result<(ParamName, String), String> {
+    const MOST: usize = 4096;
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
+    let name = ParamName::parse(name).map_err(|error| error.to_string())?;
+    if value.len() > MOST || value.chars().any(char::is_control) {
+        return Err(format!("a value is one line of at most {MOST} bytes"));
+    }
+    Ok((name, value.to_owned()))
+}
 
 /// A duration in the friendly format, longer than nothing.
 fn duration(text: &str) -> Result<Duration, String> {
@@ -270,6 +354,17 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_parameter_has_a_name_and_a_value() {
+        let read = |text: &str| param(text).map(|(name, value)| format!("{name} {value}"));
+        for (text, expect) in [("a=b", "a b"), ("_A-1=", "_A-1 "), ("a=b=c", "a b=c")] {
+            assert_eq!(read(text).as_deref(), Ok(expect), "{text}");
+        }
+        for text in ["a", "=b", "1a=b", "a b=c", "a=b\nc", "ä=b"] {
+            assert!(read(text).is_err(), "{text}");
+        }
     }
 
     #[test]

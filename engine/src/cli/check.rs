@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use policy::egress::rendered;
+use policy::exposure::{self, Exposure};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
@@ -13,7 +14,7 @@ use super::egress::warnings;
 use super::error::{CliError, absolute, render};
 use super::exit::Exit;
 use super::judged::editable;
-use super::run::{load, print, runtime};
+use super::run::{load, print, purpose, runtime};
 use crate::judge::{Known, Measured};
 use crate::pack::{Certificates, Pack};
 use crate::plan::{Inference, Model, Overrides, RepoPlan, RunPlan, SandboxPlan};
@@ -34,6 +35,8 @@ struct Findings {
     errors: Vec<String>,
     /// What makes a measurement less worth than it seems.
     warnings: Vec<String>,
+    /// The bounds and the disclosure, as `plan exposure` prints them.
+    exposure: Option<Exposure>,
     /// The layers that a turn's sandbox has here, a line each; empty where the agent runs on the host.
     layers: Vec<String>,
     /// The resolved list of what a turn's sandbox reaches, a line each with its source.
@@ -68,7 +71,10 @@ fn look(args: &CheckArgs) -> Result<Exit, CliError> {
     let mut findings = Findings::default();
     findings.warnings.extend(pack.thawed.iter().map(ToString::to_string));
     findings.warnings.extend(pack.manifest.warnings().iter().map(|warning| warning.message.clone()));
-    let plan = RunPlan::resolve(pack, &Overrides { inference, ..Overrides::default() })?;
+    let plan = RunPlan::resolve(pack, &Overrides { inference, ..purpose(&args.purpose) })?;
+    let exposure = plan.exposure();
+    findings.warnings.extend(plan.remarks());
+    findings.errors.extend(plan.refusals(&env).iter().map(|refusal| format!("failed to {refusal}")));
     findings
         .warnings
         .extend(variables(&plan, &env).err().map(|error| format!("the first turn would fail to {error}")));
@@ -77,8 +83,10 @@ fn look(args: &CheckArgs) -> Result<Exit, CliError> {
     findings.trust = plan.agent.sandbox.iter().flat_map(trust).collect();
     findings.egress = plan.agent.sandbox.iter().flat_map(|sandbox| rendered(&sandbox.egress)).collect();
     if !args.json {
+        print(&labelled(&exposure::rendered(&exposure)))?;
         print(&describe(&plan))?;
     }
+    findings.exposure = Some(exposure);
     look_at_places(&plan, &mut findings);
     if args.no_run {
         if let RepoPlan::Path { path, .. } = &plan.repo {
@@ -121,8 +129,6 @@ fn describe(plan: &RunPlan) -> String {
     lines.push(("agent", carried(plan)));
     lines.extend(plan.agent.command.iter().map(|command| ("agent_cmd", command.to_string())));
     lines.extend(model(&plan.agent.model));
-    lines.extend(plan.agent.env.keys().map(|name| ("agent env", name.to_string())));
-    lines.extend(plan.agent.sandbox.iter().flat_map(reach));
     lines.extend(plan.agent.sandbox.iter().flat_map(trust).map(|line| ("trust", line)));
     lines.extend(plan.world.apply_cmd.as_ref().map(|command| ("apply_cmd", command.to_string())));
     if let Some((snapshot, restore)) = &plan.world.snapshot_restore {
@@ -131,6 +137,10 @@ fn describe(plan: &RunPlan) -> String {
     }
     lines.push(("measure_cmd", plan.judge.measure_cmd.to_string()));
     lines.push(("objective", format!("{}, {} is better", plan.judge.objective, plan.judge.direction)));
+    labelled(&lines)
+}
+
+fn labelled(lines: &[(&'static str, String)]) -> String {
     lines.iter().map(|(name, text)| format!("{name:<13}{}\n", plain(text))).collect()
 }
 
@@ -148,15 +158,6 @@ fn model(model: &Model) -> Vec<(&'static str, String)> {
         model.ambient.iter().map(|known| ("inference", format!("`{}` of the environment", known.name))),
     );
     lines
-}
-
-/// What a turn's sandbox reaches, each entry with its source.
-fn reach(sandbox: &SandboxPlan) -> Vec<(&'static str, String)> {
-    let lines = rendered(&sandbox.egress);
-    if lines.is_empty() {
-        return vec![("egress", "nothing at all: no entry is listed".to_owned())];
-    }
-    lines.into_iter().map(|line| ("egress", line)).collect()
 }
 
 /// What a turn's sandbox trusts beside the system's certificates, a line for each.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::exit::Exit;
 use super::init::InitError;
 use crate::pack::PackError;
-use crate::plan::PlanError;
+use crate::plan::{PlanError, Refusal};
 use crate::report::plain;
 use crate::run::begin::RunError;
 use crate::run::statedir::StateError;
@@ -39,6 +39,17 @@ pub enum CliError {
     /// The run.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// What would reach the agent, or would not be enforced.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; and to "))]
+    Refused(Vec<Refusal>),
+    /// The old document of `plan exposure --diff`.
+    #[error("compare with {}", .path.display())]
+    OldExposure {
+        /// As given.
+        path: PathBuf,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// `init`.
     #[error(transparent)]
     Init(#[from] InitError),
@@ -73,6 +84,21 @@ pub enum CliError {
         /// The first thing that is wrong.
         fault: policy::record::Fault,
     },
+    /// The tools of a sandbox.
+    #[error(transparent)]
+    Tool(broker::mcp::call::CallError),
+    /// There are none here.
+    #[error("find the tools: this is no sandbox of a run with [agent.broker].enabled = true")]
+    NoTools,
+    /// The outbox.
+    #[error(transparent)]
+    Outbox(broker::writes::outbox::OutboxError),
+    /// A staged write whose system nobody configured.
+    #[error("send the write: no system is configured for a {0}")]
+    NoSystem(&'static str),
+    /// A staged write that was not sent, or that may have been.
+    #[error("{0}")]
+    NotSent(String),
     /// The file of the bearer token.
     #[error("read the bearer token")]
     Token(#[source] crate::sys::fs::FsError),
@@ -100,20 +126,30 @@ impl CliError {
             CliError::Absent(_) | CliError::Unknown { .. } | CliError::Inference(_) => Exit::Usage,
             CliError::Run(RunError::Key(_) | RunError::Harness(_)) => Exit::Usage,
             CliError::Pack(_) => Exit::Manifest,
-            CliError::Plan(PlanError::InjectInState(_) | PlanError::Shown { .. }) => Exit::Manifest,
+            CliError::Plan(
+                PlanError::InjectInState(_)
+                | PlanError::Shown { .. }
+                | PlanError::RelayInWorkspace { .. }
+                | PlanError::RelayFromWorkspace { .. },
+            ) => Exit::Manifest,
             CliError::Plan(_) => Exit::Usage,
             CliError::Interrupted => Exit::Stopped,
+            CliError::Refused(_) | CliError::Run(RunError::Uncovered(_)) => Exit::Uncovered,
+            CliError::OldExposure { .. } => Exit::Usage,
             CliError::Run(RunError::State(
                 StateError::Unfinished { .. } | StateError::Lock(LockError::Held { .. }),
             ))
             | CliError::Gateway(driver::GatewayError::Busy(_)) => Exit::State,
+            CliError::Run(RunError::Systems(_)) => Exit::Usage,
             CliError::Run(RunError::Sandbox(_) | RunError::SelfTest(_) | RunError::Egress(_))
             | CliError::Gateway(_) => Exit::Sandbox,
             CliError::Run(RunError::Setup(_)) | CliError::Scratch(_) => Exit::Setup,
             CliError::Token(_) | CliError::Url { .. } | CliError::Reason(_) | CliError::NoSandbox => {
                 Exit::Usage
             }
-            CliError::Audit(_) | CliError::Tampered { .. } => Exit::Failure,
+            CliError::NoTools | CliError::NoSystem(_) => Exit::Usage,
+            CliError::Audit(_) | CliError::Tampered { .. } | CliError::Tool(_) => Exit::Failure,
+            CliError::Outbox(_) | CliError::NotSent(_) => Exit::Failure,
             CliError::Run(_) | CliError::Init(_) | CliError::Keeper(_) | CliError::Io { .. } => Exit::Failure,
         }
     }
@@ -124,9 +160,20 @@ impl CliError {
         match self {
             CliError::Absent(_) => Some("`crucible --help` lists what there is".to_owned()),
             CliError::Unknown { near: Some(near), .. } => Some(format!("did you mean `{near}`?")),
+            CliError::NoSystem(_) => Some(
+                "declare its credential with [[capabilities.secret]], context = \"broker\", and set the variable and the system's URL"
+                    .to_owned(),
+            ),
             CliError::Unknown { near: None, .. } => Some("`crucible --help` lists what there is".to_owned()),
             CliError::Pack(PackError::Manifest { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
                 Some("name one with --manifest, or make one here with `crucible init`".to_owned())
+            }
+            CliError::Refused(refusals) if refusals.contains(&Refusal::Unenforced) => Some(
+                "write backend = \"openshell\", or pass --unenforced-egress to run it without isolation".to_owned(),
+            ),
+            CliError::Refused(_) => Some("remove it from [agent.env], or declare it with context = \"agent\"".to_owned()),
+            CliError::OldExposure { .. } => {
+                Some("name a file that `crucible plan exposure` printed".to_owned())
             }
             CliError::Run(RunError::State(StateError::Unfinished { .. })) => Some(
                 "--fresh puts it away under `archive` and starts anew; --resume, which would take it up again, is not in this build"

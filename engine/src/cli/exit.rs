@@ -26,6 +26,8 @@ pub enum Exit {
     Sandbox,
     /// An audit file is whole but for bytes that a crash tore.
     Torn,
+    /// A change of a pack reaches or writes more than before.
+    Widens,
     /// A ceiling refused further work.
     Budget,
     /// An operator ended the run.
@@ -34,10 +36,12 @@ pub enum Exit {
     Escalated,
     /// Turns stopped making a difference.
     Stalled,
+    /// Something would reach the agent that nothing discloses, or isolation that nothing enforces was asked for.
+    Uncovered,
 }
 
 /// Each code with its number and meaning: the source of `docs/src/exit-codes.md`.
-const TABLE: [(Exit, u8, &str); 14] = [
+const TABLE: [(Exit, u8, &str); 16] = [
     (Exit::Ok, 0, "It did what was asked. A run was solved or ran all its iterations."),
     (Exit::Failure, 1, "The engine could not go on: the disk, git, a restore. The message names the cause."),
     (
@@ -73,6 +77,13 @@ const TABLE: [(Exit, u8, &str); 14] = [
     (Exit::Stopped, 11, "A run was ended by its operator."),
     (Exit::Escalated, 12, "A run ended because the agent gave up and said why."),
     (Exit::Stalled, 13, "A run ended because its turns stopped making a difference."),
+    (
+        Exit::Uncovered,
+        14,
+        "A run was refused at its start: something would reach the agent that nothing discloses, or the pack asks for isolation \
+         that its backend does not enforce.",
+    ),
+    (Exit::Widens, 15, "`plan exposure --diff` found that the pack reaches or writes more than before."),
 ];
 
 impl Exit {

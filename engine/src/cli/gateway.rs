@@ -12,7 +12,7 @@ use super::args::ServeArgs;
 use super::error::{CliError, absolute};
 use super::exit::Exit;
 use super::run::{print, runtime};
-use crate::egress::{AUDIT_FILE, Broker, launch, try_canary};
+use crate::egress::{AUDIT_FILE, Broker, Canary, Tokens, launch, try_canary};
 use crate::run::begin::RunError;
 use crate::sys::env::Environment;
 use crate::sys::fs::read_bounded;
@@ -46,7 +46,8 @@ pub fn serve(args: &ServeArgs) -> Result<Exit, CliError> {
 fn broker(state_dir: &Path) -> Result<Broker, CliError> {
     let env = Environment::of_this_process();
     let launch = launch(&env, Limits::default(), Vec::new()).map_err(RunError::Proxy)?;
-    Ok(Broker::start(launch, state_dir.join(AUDIT_FILE)).map_err(RunError::Egress)?)
+    Ok(Broker::start(launch, state_dir.join(AUDIT_FILE), None, Tokens::default())
+        .map_err(RunError::Egress)?)
 }
 
 /// Tries the canary, tells where the gateway is, and waits for its end.
@@ -54,8 +55,9 @@ async fn until_told(gateway: &Gateway) -> Result<(), CliError> {
     let mut interrupts =
         Interrupts::listen().map_err(|source| CliError::Io { doing: "listen to signals", source })?;
     let client = driver::Client::unix(gateway.socket()).await.map_err(RunError::Gateway)?;
-    let nothing = Egress::new(Vec::new()).document();
-    try_canary(&client, nothing, driver::Limits::default(), None).await.map_err(RunError::SelfTest)?;
+    let egress = Egress::new(Vec::new()).document();
+    let canary = Canary { egress, limits: driver::Limits::default(), certificates: None, own: None };
+    try_canary(&client, canary).await.map_err(RunError::SelfTest)?;
     tell(gateway);
     tokio::select! {
         () = gateway.stopped() => {}

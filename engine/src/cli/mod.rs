@@ -8,17 +8,22 @@ pub mod check;
 pub mod egress;
 pub mod error;
 pub mod exit;
+pub mod exposure;
 pub mod gateway;
 pub mod init;
 mod judged;
+pub mod outbox;
 pub mod run;
+pub mod tool;
+mod writes;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 use policy::diag::did_you_mean;
 
-use args::{ABSENT_COMMANDS, COMMANDS, Cli, Command, EgressCommand, GatewayCommand};
+use args::{ABSENT_COMMANDS, ABSENT_PLANS, COMMANDS, PLANS};
+use args::{Cli, Command, EgressCommand, GatewayCommand, PlanCommand};
 use error::{CliError, render};
 use exit::Exit;
 
@@ -54,7 +59,14 @@ fn other(command: Command) -> Result<Exit, CliError> {
         Command::Check(args) => check::check(&args),
         Command::Gateway { command: GatewayCommand::Serve(args) } => gateway::serve(&args),
         Command::Egress { command: EgressCommand::Explain(args) } => egress::explain(&args),
+        Command::Plan { command: PlanCommand::Exposure(args) } => exposure::exposure(&args),
+        Command::Plan { command: PlanCommand::Other(words) } => {
+            let word = words.into_iter().next().unwrap_or_default();
+            Err(unknown("plan ", word, &ABSENT_PLANS, &PLANS))
+        }
         Command::Audit(args) => audit::audit(&args),
+        Command::Outbox { command } => outbox::outbox(&command),
+        Command::Tool { command } => tool::tool(&command),
         Command::Schema => {
             run::print(&format!("{:#}\n", crate::manifest::schema()))?;
             Ok(Exit::Ok)
@@ -65,16 +77,19 @@ fn other(command: Command) -> Result<Exit, CliError> {
             run::print(&String::from_utf8_lossy(&text))?;
             Ok(Exit::Ok)
         }
-        Command::Other(words) => Err(unknown(words.into_iter().next().unwrap_or_default())),
+        Command::Other(words) => {
+            Err(unknown("", words.into_iter().next().unwrap_or_default(), &ABSENT_COMMANDS, &COMMANDS))
+        }
     }
 }
 
-fn unknown(word: String) -> CliError {
-    if ABSENT_COMMANDS.contains(&word.as_str()) {
-        return CliError::Absent(format!("`crucible {word}`"));
+/// A word below `crucible` or below the subcommand `under`.
+fn unknown(under: &str, word: String, absent: &[&str], known: &[&'static str]) -> CliError {
+    if absent.contains(&word.as_str()) {
+        return CliError::Absent(format!("`crucible {under}{word}`"));
     }
-    let near = did_you_mean(&word, COMMANDS).map(ToOwned::to_owned);
-    CliError::Unknown { word, near }
+    let near = did_you_mean(&word, known.iter().copied()).map(|near| format!("{under}{near}"));
+    CliError::Unknown { word: format!("{under}{word}"), near }
 }
 
 /// Writes to standard error, which may be gone.

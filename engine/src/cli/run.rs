@@ -3,7 +3,7 @@
 
 use std::io::{IsTerminal, Write};
 
-use super::args::RunArgs;
+use super::args::{PurposeArgs, RunArgs};
 use super::bases::GitBases;
 use super::error::{CliError, absolute};
 use super::exit::Exit;
@@ -66,15 +66,30 @@ fn plan(
         state_dir: args.state_dir.as_deref().map(absolute).transpose()?,
         iterations: args.iterations,
         max_time: args.max_time,
+        ..purpose(&args.purpose)
     };
     let pack = load(manifest, overrides.state_dir.as_deref(), env, runtime)?;
     let thawed = pack.thawed.iter().map(|thawed| format!("warning: {thawed}"));
-    let mut remarks: Vec<String> = thawed
-        .chain(pack.manifest.warnings().iter().map(|warning| format!("warning: {}", warning.message)))
-        .collect();
+    let own = pack.manifest.warnings().iter().map(|warning| format!("warning: {}", warning.message));
+    let mut remarks: Vec<String> = thawed.chain(own).collect();
     let plan = RunPlan::resolve(pack, &overrides)?;
+    let refusals = plan.refusals(env);
+    if !refusals.is_empty() {
+        return Err(CliError::Refused(refusals));
+    }
+    remarks.extend(plan.remarks().iter().map(|remark| format!("warning: {remark}")));
     remarks.extend(plan.agent.model.told().into_iter().map(|line| format!("inference: {line}")));
     Ok((plan, remarks))
+}
+
+/// What a run is for, as the plan takes it.
+pub(super) fn purpose(args: &PurposeArgs) -> Overrides {
+    Overrides {
+        params: args.params.clone(),
+        item: args.item.clone(),
+        unenforced_egress: args.unenforced_egress,
+        ..Overrides::default()
+    }
 }
 
 /// Loads the pack as frozen as it can be.

@@ -3,11 +3,13 @@
 
 mod broker;
 mod launch;
+mod tokens;
 mod trial;
 
 pub use self::broker::{Broker, DEATHS_MAX, EgressError, Standing};
 pub use self::launch::launch;
-pub use self::trial::{TrialError, try_canary};
+pub use self::tokens::Tokens;
+pub use self::trial::{Canary, TrialError, try_canary};
 
 /// The record of what sandboxes asked for, in a state directory.
 pub const AUDIT_FILE: &str = "egress.jsonl";

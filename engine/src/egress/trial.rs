@@ -26,19 +26,28 @@ pub enum TrialError {
     Trust(#[source] std::io::Error),
 }
 
-/// Tries every way out of a sandbox with this list, by a name that no list has: each must refuse it. Looks whether programs
-/// are led to the system's certificates and `certificates`, in PEM.
+/// The sandbox that is tried.
+#[derive(Debug)]
+pub struct Canary {
+    /// What it may reach.
+    pub egress: Document,
+    /// What it may use.
+    pub limits: driver::Limits,
+    /// What it trusts beside the system's certificates, in PEM.
+    pub certificates: Option<String>,
+    /// The broker's own URL inside, `host:port`, which must answer nobody without a token.
+    pub own: Option<String>,
+}
+
+/// Tries every way out of such a sandbox, by a name that no list has: each must refuse it. Looks whether its programs are led to
+/// the certificates that it trusts.
 ///
 /// # Errors
 /// See [`TrialError`].
-pub async fn try_canary(
-    client: &driver::Client,
-    egress: Document,
-    limits: driver::Limits,
-    certificates: Option<String>,
-) -> Result<(), TrialError> {
+pub async fn try_canary(client: &driver::Client, canary: Canary) -> Result<(), TrialError> {
+    let Canary { egress, limits, certificates, own } = canary;
     let look = trust::look(certificates.as_deref()).map_err(TrialError::Trust)?;
-    let probe = [PROGRAM, "broker", "probe"].map(str::to_owned).to_vec();
+    let probe = [PROGRAM, "broker", "probe"].map(str::to_owned).into_iter().chain(own).collect();
     let trial = Trial {
         name: SELF_TEST.to_owned(),
         egress,

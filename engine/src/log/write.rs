@@ -2,9 +2,11 @@
 //! It refuses to know what the events mean.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use broker::append::Appender;
 
 use super::wire::SessionEvent;
 use crate::sys::clock::{Clock, rfc3339};
@@ -41,15 +43,9 @@ pub enum LogError {
 /// under an exclusive lock, so that lines stay whole and `seq` counts through.
 #[derive(Debug)]
 pub struct SessionLog {
-    file: File,
+    lines: Appender,
     path: PathBuf,
     clock: Clock,
-    /// The sequence number of the last line in the file.
-    seq: u64,
-    /// The length up to which the file has been looked at.
-    seen: u64,
-    /// Whether the file ends in a torn line that the next write must not fuse with.
-    torn: bool,
 }
 
 impl SessionLog {
@@ -58,9 +54,8 @@ impl SessionLog {
     /// # Errors
     /// When the file cannot be read.
     pub fn new(file: File, path: &Path, clock: Clock) -> Result<SessionLog, LogError> {
-        let mut log = SessionLog { file, path: path.to_owned(), clock, seq: 0, seen: 0, torn: false };
-        log.catch_up().map_err(|source| log.failed(source))?;
-        Ok(log)
+        let failed = |source| LogError::Io { path: path.to_owned(), source };
+        Ok(SessionLog { lines: Appender::new(file).map_err(failed)?, path: path.to_owned(), clock })
     }
 
     /// Appends one line and returns its sequence number.
@@ -70,140 +65,27 @@ impl SessionLog {
     pub fn append(&mut self, event: &SessionEvent, durability: Durability) -> Result<u64, LogError> {
         let body = serde_json::to_vec(event)?;
         self.check_place()?;
-        let seq = self.append_locked(&body).map_err(|source| self.failed(source))?;
+        let clock = self.clock;
+        let appended = self.lines.append(&body, || rfc3339(clock.now_utc()).to_string());
+        let seq = appended.map_err(|source| self.failed(source))?;
         if durability == Durability::Durable {
-            self.file.sync_data().map_err(|source| self.failed(source))?;
+            self.lines.file().sync_data().map_err(|source| self.failed(source))?;
         }
-        Ok(seq)
-    }
-
-    fn append_locked(&mut self, body: &[u8]) -> io::Result<u64> {
-        lock(&self.file)?;
-        let appended = self.append_alone(body);
-        // The lock also goes with the descriptor: a failure here can only be that it is gone already.
-        let _ = self.file.unlock();
-        appended
-    }
-
-    /// Appends while no other process can.
-    fn append_alone(&mut self, body: &[u8]) -> io::Result<u64> {
-        self.catch_up()?;
-        let seq = self.seq.saturating_add(1);
-        let mut line = Vec::with_capacity(body.len().saturating_add(80));
-        if self.torn {
-            line.push(b'\n');
-        }
-        envelope(&mut line, seq, &self.clock, body)?;
-        match (&self.file).write(&line) {
-            Ok(count) if count == line.len() => {}
-            short => {
-                self.file.set_len(self.seen)?;
-                return Err(short.err().unwrap_or_else(|| io::ErrorKind::StorageFull.into()));
-            }
-        }
-        self.seen = self.seen.saturating_add(u64::try_from(line.len()).unwrap_or(u64::MAX));
-        self.torn = false;
-        self.seq = seq;
         Ok(seq)
     }
 
     /// The file that is written must be the one that a reader finds.
     fn check_place(&self) -> Result<(), LogError> {
-        let ours = self.file.metadata().map_err(|source| self.failed(source))?;
+        let ours = self.lines.file().metadata().map_err(|source| self.failed(source))?;
         match std::fs::symlink_metadata(&self.path) {
             Ok(found) if (found.dev(), found.ino()) == (ours.dev(), ours.ino()) => Ok(()),
             _ => Err(LogError::Replaced(self.path.clone())),
         }
     }
 
-    /// Looks at what others appended since.
-    fn catch_up(&mut self) -> io::Result<()> {
-        let length = self.file.metadata()?.len();
-        if length == self.seen {
-            return Ok(());
-        }
-        if length < self.seen {
-            self.seen = 0;
-        }
-        let mut scan = Scan::new(self.torn);
-        let mut file = &self.file;
-        file.seek(SeekFrom::Start(self.seen))?;
-        let mut chunk = vec![0u8; 64 * 1024];
-        let mut left = length - self.seen;
-        while left > 0 {
-            let want = usize::try_from(left).unwrap_or(usize::MAX).min(chunk.len());
-            let got = file.read(chunk.get_mut(..want).unwrap_or_default())?;
-            if got == 0 {
-                break;
-            }
-            scan.push(chunk.get(..got).unwrap_or_default());
-            left = left.saturating_sub(u64::try_from(got).unwrap_or(u64::MAX));
-        }
-        self.seq = self.seq.max(scan.last_seq);
-        self.torn = scan.torn;
-        self.seen = length.saturating_sub(left);
-        Ok(())
-    }
-
     fn failed(&self, source: io::Error) -> LogError {
         LogError::Io { path: self.path.clone(), source }
     }
-}
-
-/// `{"v":1,"seq":…,"ts":…,` and then the body without its opening brace.
-fn envelope(line: &mut Vec<u8>, seq: u64, clock: &Clock, body: &[u8]) -> io::Result<()> {
-    write!(line, "{{\"v\":1,\"seq\":{seq},\"ts\":\"{}\",", rfc3339(clock.now_utc()))?;
-    line.extend_from_slice(body.get(1..).unwrap_or_default());
-    line.push(b'\n');
-    Ok(())
-}
-
-/// Keeps other processes from appending until it is unlocked or the descriptor is closed.
-fn lock(file: &File) -> io::Result<()> {
-    loop {
-        match file.lock() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            result => return result,
-        }
-    }
-}
-
-/// Finds the largest `seq` and a torn end in appended bytes, without keeping more than the head of a line.
-struct Scan {
-    head: Vec<u8>,
-    last_seq: u64,
-    torn: bool,
-}
-
-const HEAD_MAX: usize = 64;
-
-impl Scan {
-    fn new(torn: bool) -> Scan {
-        Scan { head: Vec::with_capacity(HEAD_MAX), last_seq: 0, torn }
-    }
-
-    fn push(&mut self, chunk: &[u8]) {
-        for byte in chunk {
-            if *byte == b'\n' {
-                self.last_seq = self.last_seq.max(seq_of(&self.head).unwrap_or(0));
-                self.head.clear();
-                self.torn = false;
-            } else {
-                self.torn = true;
-                let blank = *byte == 0 && self.head.is_empty();
-                if !blank && self.head.len() < HEAD_MAX {
-                    self.head.push(*byte);
-                }
-            }
-        }
-    }
-}
-
-/// The sequence number in a line's head as [`envelope`] writes it; lines of other writers have none.
-fn seq_of(head: &[u8]) -> Option<u64> {
-    let rest = head.strip_prefix(b"{\"v\":1,\"seq\":")?;
-    let end = rest.iter().position(|byte| !byte.is_ascii_digit())?;
-    std::str::from_utf8(rest.get(..end)?).ok()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -261,17 +143,5 @@ mod tests {
             assert_eq!(read.first().unwrap().1, "first", "cut at {cut}");
             assert_eq!(read.last().unwrap().1, "after", "cut at {cut}");
         }
-    }
-
-    #[test]
-    fn a_full_disk_leaves_no_part_of_a_line() {
-        let path = Path::new("/dev/full");
-        let file = OpenOptions::new().read(true).append(true).open(path).unwrap();
-        let mut log =
-            SessionLog { file, path: path.to_owned(), clock: Clock::start(), seq: 0, seen: 0, torn: false };
-        let body = serde_json::to_vec(&note("x")).unwrap();
-        // The device refuses the write, and refuses to be cut back: either way the caller hears of it.
-        assert!(log.append_locked(&body).is_err());
-        assert_eq!(log.seq, 0);
     }
 }

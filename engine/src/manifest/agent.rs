@@ -5,16 +5,19 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
+use policy::egress::BrokerUrl;
 use policy::inference::ModelFault;
 pub use policy::inference::ModelName;
 
 use super::At;
+use super::broker;
 use super::env::{self, EnvName, EnvValue};
 use super::error::Sink;
 use super::harness::{self, Backend, Harness, Runner};
 use super::image;
 use super::keys::{Key, Kind, Rule, Table};
 use super::openshell::{self, Sandbox};
+use super::relay::{self, Relay};
 use super::section::Section;
 use super::value::{Command, ManifestPath, parse_duration};
 
@@ -47,6 +50,12 @@ pub struct Agent {
     pub idle_timeout: Option<Duration>,
     /// What the command's environment gets.
     pub env: BTreeMap<EnvName, EnvValue>,
+    /// Files that are put into each turn's sandbox.
+    pub relays: Vec<At<Relay>>,
+    /// Where the broker serves tools to the agent, if it does.
+    pub broker: Option<BrokerUrl>,
+    /// Whether the manifest takes the built-in reach away, `inherit_defaults = false`, whatever the backend is.
+    pub isolated: bool,
 }
 
 /// What is to be reached, here or in a file.
@@ -93,9 +102,6 @@ pub enum AgentError {
     /// A harness that is not run.
     #[error("[agent].harness does not go with backend = \"command\", which runs agent_cmd")]
     HarnessBesideCommand,
-    /// What only a sandbox has, beside a backend without one.
-    #[error("[agent.openshell] goes with backend = \"openshell\"")]
-    SandboxAlone,
     /// Not a model's name.
     #[error("[agent].model {0}")]
     Model(ModelFault),
@@ -175,16 +181,16 @@ pub(super) static TABLE: Table = Table {
         ),
         Key::optional("requires", Kind::Demands, "empty", image::REQUIRES.doc),
         Key::optional("prefers", Kind::Demands, "empty", image::PREFERS.doc),
+        Key::optional("broker", Kind::Table(&broker::TABLE), "no tools", broker::TABLE.doc),
+        Key::optional("relay", Kind::Tables(&relay::TABLE), "none", relay::TABLE.doc),
         Key::absent("sandbox_image", NO_IMAGE),
-        Key::absent("broker", "serves no tools to an agent"),
-        Key::absent("relay", "relays no files into a sandbox"),
     ],
     rules: &[
         Rule::NotBoth("goal", "goal_file"),
         Rule::NotWith("backend", "command", "harness"),
         Rule::NeededWith("backend", "command", "agent_cmd"),
         Rule::NeededWith("harness", "command", "agent_cmd"),
-        Rule::OnlyWith("backend", "openshell", "openshell"),
+        Rule::OnlyWith("backend", "openshell", "relay"),
     ],
     example: "[agent]\nbackend = \"command\"\nagent_cmd = \"./bump.sh\"\nmethod_prompt = \"method.md\"\ngoal = \"raise the \
               score\"\ntimeout = \"20m\"\n",
@@ -203,7 +209,6 @@ impl AgentError {
             Self::HarnessBesideCommand => {
                 "remove it, or write backend = \"local\" to run a harness on this host"
             }
-            Self::SandboxAlone => "remove it, or write backend = \"openshell\" for a sandbox",
             Self::NoCommand { .. } => {
                 "write agent_cmd = \"…\" with the command that makes a candidate in the workspace"
             }
@@ -218,6 +223,14 @@ pub(super) fn decode(section: &Section<'_>, at: &Range<usize>, sink: &mut Sink) 
     let runner = harness::decode(section, at, sink);
     let sandboxed = runner.as_ref().is_some_and(|runner| runner.backend == Backend::Openshell);
     let sandbox = sandbox(section, at, sink);
+    let relays = relay::decode(section, sandboxed, sink);
+    let broker = section.table("broker").and_then(|(entries, at)| {
+        broker::decode(&Section::open(&broker::TABLE, Some(entries), &at, sink), sandboxed, &at, sink)
+    });
+    if let (false, Some(place)) = (sandboxed, section.place("openshell")) {
+        let hint = "it is what a sandbox of backend = \"openshell\" is made from";
+        sink.warn(place, "[agent.openshell] has no effect", hint);
+    }
     let model = section.parse("model", sink, model);
     let method_prompt = section.value("method_prompt", sink, ManifestPath::parse);
     let toolbox_dir = section.value("toolbox_dir", sink, ManifestPath::parse);
@@ -239,7 +252,10 @@ pub(super) fn decode(section: &Section<'_>, at: &Range<usize>, sink: &mut Sink) 
         method_prompt,
         goal,
         command,
+        isolated: sandbox.as_ref().is_some_and(|sandbox| !sandbox.declared.inherit_defaults),
         sandbox: sandbox.filter(|_| sandboxed),
+        relays,
+        broker,
         toolbox_dir,
         timeout: timeout.map_or(DEFAULT_TIMEOUT, |timeout| timeout.value),
         idle_timeout,

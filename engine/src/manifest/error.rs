@@ -5,12 +5,11 @@ use std::ops::Range;
 
 use policy::diag::{Diagnostic, Source};
 
+use super::WorldError;
 use super::keys::{Kind, ROOT, TABLES, Table};
-use super::{
-    AgentError, EnvError, FileError, ImageError, InjectError, JudgeError, OpenshellError, PathError,
-    RepoError,
-};
-use super::{ValueError, WorkflowError, WorkspaceError, WorldError};
+use super::{AgentError, BrokerError, CapabilityError, EnvError, FileError, ImageError, InjectError};
+use super::{JudgeError, OpenshellError, OutputsError, PathError, RelayError, RepoError};
+use super::{ValueError, WorkflowError, WorkspaceError};
 
 /// One mistake in a manifest or in the files it names, by what is wrong rather than by how it reads.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +74,16 @@ pub enum Mistake {
         /// What is wrong with it.
         error: ValueError,
     },
+    /// A word where one of a few belongs.
+    #[error("{key} = \"{word}\" is none of its words")]
+    NoSuchWord {
+        /// The key with its table.
+        key: String,
+        /// As written, shortened.
+        word: String,
+        /// What it may be.
+        words: &'static str,
+    },
     /// `[repo]`.
     #[error(transparent)]
     Repo(#[from] RepoError),
@@ -105,6 +114,18 @@ pub enum Mistake {
     /// `[workflow]`.
     #[error(transparent)]
     Workflow(#[from] WorkflowError),
+    /// `[agent.broker]`.
+    #[error(transparent)]
+    Broker(#[from] BrokerError),
+    /// `[[agent.relay]]`.
+    #[error(transparent)]
+    Relay(#[from] RelayError),
+    /// `[outputs]`.
+    #[error(transparent)]
+    Outputs(#[from] OutputsError),
+    /// `[[capabilities.secret]]`.
+    #[error(transparent)]
+    Capability(#[from] CapabilityError),
     /// A file that the manifest names.
     #[error(transparent)]
     File(#[from] FileError),
@@ -181,7 +202,7 @@ impl Found {
         let hint = hint(&self.mistake);
         let span = source.snap(self.span);
         let mut diagnostic = Diagnostic::error(span, self.mistake.to_string()).with_hint(hint);
-        if matches!(self.mistake, Mistake::Env(_) | Mistake::Repo(RepoError::UrlCredential)) {
+        if is_private(&self.mistake) {
             diagnostic = diagnostic.without_picture();
         }
         for (span, label) in self.related {
@@ -189,6 +210,13 @@ impl Found {
         }
         diagnostic
     }
+}
+
+/// Whether the line that it is about may hold a secret.
+fn is_private(mistake: &Mistake) -> bool {
+    let relayed = matches!(mistake, Mistake::Value { key, .. } if key.starts_with("[agent.relay]"));
+    relayed
+        || matches!(mistake, Mistake::Env(_) | Mistake::Relay(_) | Mistake::Repo(RepoError::UrlCredential))
 }
 
 impl From<(&'static str, ValueError)> for Mistake {
@@ -208,6 +236,7 @@ fn hint(mistake: &Mistake) -> Option<String> {
         Mistake::Missing { doc, .. } => Some(missing_hint(doc)),
         Mistake::NotBuilt { .. } => Some("remove it, or use a build that has it".into()),
         Mistake::Value { key, error } => value_hint(key, error),
+        Mistake::NoSuchWord { words, .. } => Some(format!("write {words}")),
         Mistake::Repo(error) => error.hint(),
         Mistake::Workspace(error) => error.hint(),
         Mistake::Inject(error) => error.hint(),
@@ -218,6 +247,10 @@ fn hint(mistake: &Mistake) -> Option<String> {
         Mistake::Judge(error) => error.hint(),
         Mistake::World(error) => error.hint(),
         Mistake::Workflow(error) => error.hint(),
+        Mistake::Broker(error) => error.hint(),
+        Mistake::Relay(error) => error.hint(),
+        Mistake::Outputs(error) => error.hint(),
+        Mistake::Capability(error) => error.hint(),
         Mistake::File(error) => error.hint(),
     }
 }

@@ -123,11 +123,6 @@ pub(super) fn decode(section: &Section<'_>, at: &Range<usize>, sink: &mut Sink) 
     {
         sink.put(place, AgentError::HarnessBesideCommand);
     }
-    if backend != Backend::Openshell
-        && let Some(place) = section.place("openshell")
-    {
-        sink.put(place, AgentError::SandboxAlone);
-    }
     let harness = if backend == Backend::Command { Harness::Command } else { harness };
     match (harness, section.place("agent_cmd")) {
         (Harness::Command, None) if !section.misspells("agent_cmd") => {

@@ -4,7 +4,10 @@
 use policy::diag::did_you_mean;
 
 use super::number::Bounds;
-use super::{agent, env, image, inject, judge, openshell, repo, traffic, workflow, workspace, world};
+use super::{
+    agent, broker, capability, env, image, inject, judge, openshell, outputs, relay, repo, traffic, workflow,
+    workspace, world,
+};
 
 /// What a key's value must look like.
 #[derive(Clone, Copy, Debug)]
@@ -76,8 +79,8 @@ pub(super) struct Key {
 /// What holds between the keys of one table.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Rule {
-    /// Exactly one of the two stands there.
-    Either(&'static str, &'static str),
+    /// Exactly one of these stands there.
+    OneOf(&'static [&'static str]),
     /// Not both.
     NotBoth(&'static str, &'static str),
     /// Both or neither.
@@ -168,10 +171,24 @@ pub(super) const TABLES: &[&Table] = &[
     &openshell::TABLE,
     &openshell::LIMITS,
     &traffic::TABLE,
+    &broker::TABLE,
+    &relay::TABLE,
     &judge::TABLE,
     &world::TABLE,
     &workflow::TABLE,
     &workflow::TASK,
+    &outputs::TABLE,
+    &outputs::DRAFT_PR,
+    &outputs::TRACKER_COMMENT,
+    &outputs::CHAT_MESSAGE,
+    &outputs::IMAGE_PUSH,
+    &outputs::DEPLOY,
+    &outputs::WORKFLOW_DISPATCH,
+    &outputs::GPU_CAPTURE,
+    &outputs::TARGET,
+    &outputs::OPEN,
+    &capability::TABLE,
+    &capability::SECRET,
 ];
 
 /// The top of the file.
@@ -184,9 +201,9 @@ pub(super) static ROOT: Table = Table {
         Key::required("agent", Kind::Table(&agent::TABLE), agent::TABLE.doc),
         Key::required("judge", Kind::Table(&judge::TABLE), judge::TABLE.doc),
         Key::optional("world", Kind::Table(&world::TABLE), "git alone", world::TABLE.doc),
+        Key::optional("outputs", Kind::Table(&outputs::TABLE), "the engine's table", outputs::TABLE.doc),
+        Key::optional("capabilities", Kind::Table(&capability::TABLE), "none", capability::TABLE.doc),
         Key::absent("search", "has no wide rounds and runs one candidate at a time"),
-        Key::absent("outputs", "serves no tools, so nothing writes outside on the run's behalf"),
-        Key::absent("capabilities", "discloses no credentials and no reach"),
         Key::optional("workflow", Kind::Table(&workflow::TABLE), "the built-in tasks", workflow::TABLE.doc),
         Key::absent("deploy", "does not deploy"),
         Key::absent("component", "runs one repository at a time"),
@@ -214,13 +231,18 @@ mod tests {
     fn rules_name_keys_that_exist() {
         for table in TABLES {
             for rule in table.rules {
-                let (Rule::Either(a, b)
-                | Rule::NotBoth(a, b)
-                | Rule::Pair(a, b)
-                | Rule::OnlyWith(a, _, b)
-                | Rule::NotWith(a, _, b)
-                | Rule::NeededWith(a, _, b)) = rule;
-                assert!(table.key(a).is_some() && table.key(b).is_some(), "[{}] {a} {b}", table.path);
+                let names: &[&str] = match rule {
+                    Rule::OneOf(names) => names,
+                    Rule::Either(a, b)
+                    | Rule::NotBoth(a, b)
+                    | Rule::Pair(a, b)
+                    | Rule::OnlyWith(a, _, b)
+                    | Rule::NotWith(a, _, b)
+                    | Rule::NeededWith(a, _, b) => &[*a, *b],
+                };
+                for name in names {
+                    assert!(table.key(name).is_some(), "[{}] {name}", table.path);
+                }
             }
         }
     }

@@ -2,6 +2,8 @@
 //! It refuses to know files, the command line and what a run does with any of it.
 
 mod agent;
+mod broker;
+mod capability;
 mod env;
 mod error;
 mod file;
@@ -12,8 +14,10 @@ mod judge;
 mod keys;
 mod number;
 mod openshell;
+mod outputs;
 mod raw;
 mod reference;
+mod relay;
 mod repo;
 mod schema;
 mod section;
@@ -29,6 +33,8 @@ use std::ops::Range;
 use policy::diag::{self, Diagnostic, Source, Style};
 
 pub use agent::{Agent, AgentError, DEFAULT_MODEL, Goal, ModelName};
+pub use broker::BrokerError;
+pub use capability::{CapabilityError, Context, Secret};
 pub use env::{EnvError, EnvName, EnvValue};
 pub use error::Mistake;
 pub(crate) use error::Sink;
@@ -39,7 +45,9 @@ pub use inject::{Inject, InjectError, Pattern, RESERVED};
 pub(crate) use inject::{check_destinations, check_dst};
 pub use judge::{Judge, JudgeError, Objective};
 pub use openshell::{HostPath, OpenshellError, Sandbox, SandboxLimits};
+pub use outputs::{OutputsError, ParamName};
 pub use reference::reference;
+pub use relay::{Piece, Relay, RelayError, RelaySource, SandboxPath};
 pub use repo::{GitRef, Repo, RepoError, RepoSource, RepoUrl};
 pub use schema::schema;
 pub use traffic::TrafficLimits;
@@ -68,7 +76,7 @@ pub struct Manifest {
     pub repo: Repo,
     /// `[workspace]`, injects included.
     pub workspace: Workspace,
-    /// `[agent]`, `[agent.env]` and `[agent.openshell]`.
+    /// `[agent]` with all its tables.
     pub agent: Agent,
     /// `[judge]`.
     pub judge: Judge,
@@ -76,6 +84,10 @@ pub struct Manifest {
     pub world: World,
     /// `[workflow]`; without it the built-in tasks.
     pub workflow: Option<Workflow>,
+    /// `[outputs]`.
+    pub outputs: policy::outputs::Declared,
+    /// `[[capabilities.secret]]`.
+    pub secrets: Vec<At<Secret>>,
     source: Source,
     warnings: Vec<Diagnostic>,
 }

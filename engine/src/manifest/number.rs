@@ -43,7 +43,10 @@ pub(super) fn whole(value: &DeValue<'_>, bounds: Bounds) -> Result<u64, ValueErr
     match value {
         DeValue::Integer(integer) => {
             let too_large = || ValueError::TooLarge { most: bounds.most.to_string() };
-            bounds.check(positive(integer)?.ok_or_else(too_large)?, |bound| bound.to_string())
+            match positive(integer) {
+                Err(ValueError::Zero) if bounds.least == 0 => Ok(0),
+                number => bounds.check(number?.ok_or_else(too_large)?, |bound| bound.to_string()),
+            }
         }
         DeValue::Float(float) if !is_finite(float.as_str()) => Err(ValueError::NotFinite),
         other => Err(ValueError::WrongType { expected: "an integer", found: found(other) }),
@@ -204,6 +207,19 @@ mod tests {
 
     fn wrong(expected: &'static str, found: &'static str) -> Result<u64, ValueError> {
         Err(ValueError::WrongType { expected, found })
+    }
+
+    #[test]
+    fn zero_is_a_number_where_its_bounds_say_so() {
+        let whole = |text: &str, least| {
+            let document = format!("a = {text}");
+            let document = toml::de::DeTable::parse(&document).unwrap();
+            whole(document.get_ref()["a"].get_ref(), Bounds::new(least, 9))
+        };
+        assert_eq!(whole("0", 0), Ok(0));
+        assert_eq!(whole("-0", 0), Ok(0));
+        assert_eq!(whole("0", 1), Err(ValueError::Zero));
+        assert_eq!(whole("-1", 0), Err(ValueError::Negative));
     }
 
     #[test]

@@ -8,12 +8,13 @@ use std::ops::Range;
 use policy::diag::Source;
 use toml::de::DeTable;
 
+use super::At;
 use super::error::{Found, Mistake, Sink};
 use super::keys::{Key, ROOT, Table};
 use super::section::Section;
 use super::value::shorten;
 use super::{Manifest, ManifestErrors};
-use super::{agent, judge, repo, workflow, workspace, world};
+use super::{agent, capability, judge, outputs, repo, workflow, workspace, world};
 
 /// More mistakes than this of one sort are not told apart.
 const MOST: usize = 1000;
@@ -34,8 +35,21 @@ pub(super) fn decode(source: Source) -> Result<Manifest, ManifestErrors> {
     );
     let diagnostics = all.into_errors(&source);
     match tables {
-        Some(Tables { repo, workspace, agent, judge, world, workflow }) if diagnostics.is_empty() => {
-            Ok(Manifest { repo, workspace, agent, judge, world, workflow, source, warnings })
+        Some(Tables { repo, workspace, agent, judge, world, workflow, outputs, secrets })
+            if diagnostics.is_empty() =>
+        {
+            Ok(Manifest {
+                repo,
+                workspace,
+                agent,
+                judge,
+                world,
+                workflow,
+                outputs,
+                secrets,
+                source,
+                warnings,
+            })
         }
         _ => Err(ManifestErrors::new(source, diagnostics)),
     }
@@ -122,6 +136,8 @@ struct Tables {
     judge: judge::Judge,
     world: world::World,
     workflow: Option<workflow::Workflow>,
+    outputs: policy::outputs::Declared,
+    secrets: Vec<At<capability::Secret>>,
 }
 
 impl Tables {
@@ -140,11 +156,23 @@ impl Tables {
         let judge_section = open("judge", &judge::TABLE);
         let world_section = open("world", &world::TABLE);
         let workflow_section = root.place("workflow").and_then(|_| open("workflow", &workflow::TABLE));
+        let outputs_section = open("outputs", &outputs::TABLE);
+        let capabilities_section = open("capabilities", &capability::TABLE);
         let place = |name| root.place(name).unwrap_or(top.clone());
         let repo = repo_section.and_then(|section| repo::decode(&section, &place("repo"), sink));
         let workspace =
             workspace_section.and_then(|section| workspace::decode(&section, repo.as_ref(), sink));
+        let secrets =
+            capabilities_section.map(|section| capability::decode(&section, sink)).unwrap_or_default();
+        let outputs = outputs_section.map(|section| outputs::decode(&section, sink)).unwrap_or_default();
+        let env = agent_section.as_ref().and_then(|section| section.table("env")).map(|(entries, _)| entries);
         let agent = agent_section.and_then(|section| agent::decode(&section, &place("agent"), sink));
+        capability::check(
+            &secrets,
+            env,
+            agent.as_ref().map(|agent| &*agent.relays).unwrap_or_default(),
+            sink,
+        );
         let judge = judge_section.and_then(|section| judge::decode(&section, sink));
         let world = world_section.and_then(|section| world::decode(&section, sink));
         let workflow =
@@ -156,6 +184,8 @@ impl Tables {
             judge: judge?,
             world: world?,
             workflow,
+            outputs,
+            secrets,
         })
     }
 }

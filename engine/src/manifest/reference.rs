@@ -100,17 +100,31 @@ fn type_name(kind: Kind) -> String {
         }
         Kind::Injects => "list of texts and tables".to_owned(),
         // A page of mdBook names a heading by its letters alone.
-        Kind::Table(table) => format!("[table](#{})", table.path.replace('.', "")),
-        Kind::Tables(table) => format!("list of [tables](#{})", table.path.replace('.', "")),
+        Kind::Table(table) => format!("[table](#{})", anchor(table)),
+        Kind::Tables(table) => format!("list of [tables](#{})", anchor(table)),
         Kind::Float => "finite number".to_owned(),
         Kind::Names | Kind::Demands => "table of texts".to_owned(),
         Kind::Never => "none".to_owned(),
     }
 }
 
+/// As a heading's letters are linked to.
+fn anchor(table: &Table) -> String {
+    table.path.replace(['.', '<', '>'], "")
+}
+
+/// Names as a sentence lists them.
+fn listed(names: &[&str]) -> String {
+    let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    match quoted.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        _ => quoted.concat(),
+    }
+}
+
 fn sentence(rule: &Rule) -> String {
     match *rule {
-        Rule::Either(a, b) => format!("Exactly one of `{a}` and `{b}` is there."),
+        Rule::OneOf(names) => format!("Exactly one of {} is there.", listed(names)),
         Rule::NotBoth(a, b) => format!("`{a}` and `{b}` exclude each other."),
         Rule::Pair(a, b) => format!("`{a}` and `{b}` are there together or not at all."),
         Rule::OnlyWith(key, word, other) => format!("`{other}` goes with `{key} = \"{word}\"` only."),

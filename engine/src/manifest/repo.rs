@@ -106,7 +106,7 @@ pub(super) static TABLE: Table = Table {
             "The branch, tag or commit to check out.",
         ),
     ],
-    rules: &[Rule::Either("url", "path")],
+    rules: &[Rule::OneOf(&["url", "path"])],
     example: "[repo]\nurl = \"https://github.com/owner/name.git\"\nref = \"main\"\n",
 };
 

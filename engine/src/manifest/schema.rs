@@ -39,7 +39,10 @@ fn table(table: &Table) -> Value {
 
 fn rule(rule: &Rule) -> Value {
     match *rule {
-        Rule::Either(a, b) => json!({ "oneOf": [{ "required": [a] }, { "required": [b] }] }),
+        Rule::OneOf(names) => {
+            let each: Vec<Value> = names.iter().map(|name| json!({ "required": [name] })).collect();
+            json!({ "oneOf": each })
+        }
         Rule::NotBoth(a, b) => json!({ "not": { "required": [a, b] } }),
         Rule::Pair(a, b) => json!({ "dependentRequired": { a: [b], b: [a] } }),
         Rule::OnlyWith(key, word, other) => {

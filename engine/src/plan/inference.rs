@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 
+use policy::capability::Context;
 use policy::egress::Plumbing;
+use policy::exposure::Credential;
 use policy::inference::{
     AMBIENT, AgentBinding, AgentProtocol, Bindings, DecisionBinding, Family, Holds, InferenceError,
     InferenceUrl, KeyName, VARIABLE, Variable,
@@ -162,6 +164,22 @@ impl Model {
     #[must_use]
     pub fn plumbing(&self) -> Option<&Plumbing> {
         self.binding.as_ref().map(|bound| &bound.plumbing)
+    }
+
+    /// What a document hands to the agent, as it is disclosed: the variables of its endpoint and its key (contract §1.9).
+    pub(super) fn disclosed(&self) -> Vec<Credential> {
+        let Some(Bound { protocol, url, key, plumbing }) = &self.binding else { return Vec::new() };
+        let family = protocol.family();
+        let url = url.as_ref().map(|_| family.url_name());
+        let key = key.as_ref().map(|_| family.key_name());
+        let scope = format!("{} over {protocol} at {}", self.name, plumbing.target);
+        let credential = |name: &str| Credential {
+            name: name.to_owned(),
+            context: Context::Agent,
+            system: "inference".to_owned(),
+            scope: scope.clone(),
+        };
+        url.into_iter().chain(key).map(credential).collect()
     }
 
     /// The variables of `[agent.env]` that count: beside a binding those of other models do not.

@@ -1,12 +1,12 @@
-//! Turns the directories of a run into ones that do not lie in each other, or into what is wrong with them.
-//! It refuses to know what any of them holds.
+//! Turns the places of a plan into why they may not lie as they do: what an agent can write or see must not be the engine's.
+//! It refuses to make anything that is not there.
 
 use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use super::{Overrides, PlanError};
-use crate::manifest::{STATE_DIR, Sandbox};
+use crate::manifest::{Agent, STATE_DIR, Sandbox};
 use crate::pack::InjectFile;
 
 pub(super) fn state_dir(manifest_dir: &Path, overrides: &Overrides) -> Result<PathBuf, PlanError> {
@@ -65,6 +65,33 @@ pub(super) fn check_injects(injects: &[InjectFile], workspace: &Path, state: &Pa
         Some(dst) => Err(PlanError::InjectInState(dst)),
         None => Ok(()),
     }
+}
+
+pub(super) fn check_relays(agent: &Agent, manifest_dir: &Path, workspace: &Path) -> Result<(), PlanError> {
+    let inside = Path::new("/sandbox").join(workspace.file_name().unwrap_or_default());
+    match agent.relays.iter().find(|relay| Path::new(relay.value.dest.as_str()).starts_with(&inside)) {
+        Some(relay) => Err(PlanError::RelayInWorkspace {
+            dest: relay.value.dest.to_string(),
+            workspace: inside.display().to_string(),
+        }),
+        None => check_relay_files(agent, manifest_dir, workspace),
+    }
+}
+
+/// Nothing that an agent may have written goes into a later turn as the operator's file.
+fn check_relay_files(agent: &Agent, manifest_dir: &Path, workspace: &Path) -> Result<(), PlanError> {
+    for relay in &agent.relays {
+        let inside = relay
+            .value
+            .files()
+            .into_iter()
+            .map(|file| file.under(manifest_dir))
+            .find(|path| path.starts_with(workspace));
+        if let Some(path) = inside {
+            return Err(PlanError::RelayFromWorkspace { dest: relay.value.dest.to_string(), path });
+        }
+    }
+    Ok(())
 }
 
 /// What a sandbox shows of the host holds nothing private and lies in nothing private: there is only one copy of the

@@ -1,11 +1,11 @@
-//! Turns `[agent.openshell]` into the one list and the limits that a turn's sandbox is provisioned from.
+//! Turns `[agent.openshell]` and what stands beside it into the one value that a turn's sandbox is provisioned from.
 //! It refuses to know how a sandbox is made.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use policy::egress::{BinaryPath, Declared, Egress, Plumbing};
+use policy::egress::{BinaryPath, BrokerUrl, Declared, Egress, Plumbing};
 
-use crate::manifest::{Sandbox, SandboxLimits, TrafficLimits};
+use crate::manifest::{Agent, Relay, SandboxLimits, TrafficLimits};
 use crate::pack::Certificates;
 
 /// What a turn's sandbox reaches, shows of the host and may use.
@@ -13,6 +13,12 @@ use crate::pack::Certificates;
 pub struct SandboxPlan {
     /// Absolute, without `..` and doubles; whether they exist was not looked at.
     pub read_only_paths: Vec<PathBuf>,
+    /// Files that are put into it before each turn (note N16).
+    pub relays: Vec<Relay>,
+    /// Where their relative paths start and their commands run: the manifest's directory.
+    pub relay_dir: PathBuf,
+    /// Where the broker serves tools to the agent, if it does. Its entry is in `egress`, derived from this same URL.
+    pub broker: Option<BrokerUrl>,
     /// What the manifest asks for.
     pub declared: Declared,
     /// What the engine adds whatever the manifest asks for.
@@ -28,22 +34,29 @@ pub struct SandboxPlan {
 }
 
 impl SandboxPlan {
+    /// `None` where the agent runs in no sandbox.
     pub(super) fn resolve(
-        sandbox: &Sandbox,
+        agent: &Agent,
         inference: Option<&Plumbing>,
+        manifest_dir: &Path,
         certificates: Option<Certificates>,
-    ) -> SandboxPlan {
-        let plumbing: Vec<Plumbing> = inference.into_iter().cloned().collect();
+    ) -> Option<SandboxPlan> {
+        let sandbox = agent.sandbox.as_ref()?;
         let paths = sandbox.read_only_paths.iter();
-        SandboxPlan {
+        let own = agent.broker.iter().map(BrokerUrl::plumbing);
+        let plumbing: Vec<Plumbing> = own.chain(inference.cloned()).collect();
+        Some(SandboxPlan {
             declared: sandbox.declared.clone(),
             egress: Egress::resolve(&sandbox.declared, &plumbing),
             plumbing,
+            broker: agent.broker.clone(),
+            relays: agent.relays.iter().map(|relay| relay.value.clone()).collect(),
+            relay_dir: manifest_dir.to_owned(),
             read_only_paths: paths.map(|path| path.value.as_path().to_owned()).collect(),
             certificates,
             limits: sandbox.limits,
             traffic: sandbox.traffic,
-        }
+        })
     }
 
     /// The certificates of `ca_file`, in PEM.

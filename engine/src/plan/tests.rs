@@ -166,6 +166,9 @@ fn a_sandbox_is_planned_with_what_the_manifest_says_and_shows_nothing_private() 
         TrafficLimits { connections: 8, idle_timeout: 1500, head_size: 2048, ..TrafficLimits::default() };
     let expected = SandboxPlan {
         plumbing: Vec::new(),
+        relays: Vec::new(),
+        relay_dir: plan.as_ref().unwrap().manifest_dir.clone(),
+        broker: None,
         read_only_paths: vec!["/usr/lib".into()],
         declared: Declared::default(),
         egress: Egress::resolve(&Declared::default(), &[]),

@@ -6,19 +6,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use broker::launch::{Launch, ParentError};
+use policy::capability::Uncovered;
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::graph::Graph;
 use super::hands::{Apply, Hands, Tools, Turn};
+use super::mediate;
+use super::provision::Carrier;
 use super::shell::{Ended, Shell, until};
 use super::state::{State, Terms};
 use super::statedir::{StateDir, StateError, run_name};
-use super::turns::{turn, variables};
+use super::turns::{self, variables};
 use crate::agent::Template;
 use crate::decide::Rule;
-use crate::egress::{AUDIT_FILE, Broker, EgressError, TrialError, launch, try_canary};
+use crate::egress::{AUDIT_FILE, Broker, Canary, EgressError, SELF_TEST, Tokens, TrialError, try_canary};
 use crate::judge::Measure;
 use crate::log::{Durability, LogError, Outcome, Phase, SessionEvent};
 use crate::manifest::Harness;
@@ -61,6 +64,15 @@ pub enum RunError {
     /// Nobody answers for the sandboxes.
     #[error(transparent)]
     Egress(#[from] EgressError),
+    /// Something would reach the agent that nothing discloses.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; and to "))]
+    Uncovered(Vec<Uncovered>),
+    /// The operator's systems for the run's writes.
+    #[error(transparent)]
+    Systems(#[from] mediate::SystemsError),
+    /// No token for a turn.
+    #[error("make a token")]
+    Token(#[source] std::io::Error),
     /// Pack commands cannot be run here.
     #[error("run the pack's commands")]
     Keeper(#[from] KeeperError),
@@ -115,6 +127,7 @@ pub async fn conduct(plan: &RunPlan, state_dir: &StateDir, given: Given) -> Resu
         told,
         deadline: plan.limits.max_time,
         control: state_dir.control(),
+        writes: None,
         broker: None,
     };
     shell.write(&start(plan), Durability::Durable)?;
@@ -156,11 +169,14 @@ async fn prepare_and_run(
 ) -> Result<Ended, RunError> {
     // Whether a key and a sandbox can be had is known before anything is cloned or spent.
     let variables = variables(plan, env)?;
-    shell.broker = plan.agent.sandbox.as_ref().map(|_| broker(plan, env)).transpose()?;
+    shell.broker = plan.agent.sandbox.as_ref().map(|_| mediating(plan, env)).transpose()?;
     let gateway = shell.broker.as_ref().map(|broker| gateway(state_dir.path(), broker)).transpose()?;
     if let Some(gateway) = &gateway {
         let msg = format!("layers of the sandbox:\n{}", gateway.layers().join("\n"));
         shell.write(&SessionEvent::Note { msg }, Durability::Buffered)?;
+        shell.writes = Some(plan.state_dir.clone());
+        let bounds = plan.outputs.document();
+        shell.write(&SessionEvent::Outputs { bounds }, Durability::Buffered)?;
     }
     let client = match &gateway {
         Some(gateway) => Some(driver::Client::unix(gateway.socket()).await.map_err(RunError::Gateway)?),
@@ -171,6 +187,13 @@ async fn prepare_and_run(
     }
     let keeper = Arc::new(Keeper::start().await?);
     let runner = runner(plan, env, &keeper);
+    let carrier = gateway.as_ref().zip(client).zip(shell.broker.as_deref());
+    let carrier = carrier.map(|((gateway, client), broker)| Carrier {
+        client,
+        broker,
+        layers: gateway.layers().to_vec(),
+    });
+    let turn = turns::turn(plan, env, &runner.env, variables, carrier)?;
     let spec = spec(plan, env, run_name(shell.clock.now_utc()));
     let workspace = tokio::select! {
         workspace = Setup::new(&spec, &runner).run() => workspace.map_err(RunError::Setup)?,
@@ -182,8 +205,6 @@ async fn prepare_and_run(
     let identity = plan.identity(workspace.facts().base.as_str()).to_string();
     shell.write(&SessionEvent::Identity { identity }, Durability::Durable)?;
     let frozen = workspace.frozen();
-    let layers = gateway.as_ref().map(|gateway| gateway.layers().to_vec()).unwrap_or_default();
-    let turn = turn(plan, variables, client.zip(shell.broker.as_deref()), layers)?;
     let tools = tools(plan, &runner.env, &keeper, turn, frozen, tell, shell.clock);
     let state = State::new(terms(plan));
     let world_runner = PackRunner { timeout: Some(plan.world.timeout), ..runner };
@@ -253,11 +274,13 @@ fn terms(plan: &RunPlan) -> Terms {
     }
 }
 
-/// How commands of the pack are run on this host: with the engine's environment but its own names and keys (note N12).
+/// How commands of the pack are run on this host: with the engine's environment but its own names, every model's key, and what
+/// only the broker may hold (note N12).
 pub fn runner(plan: &RunPlan, env: &Environment, keeper: &Arc<Keeper>) -> PackRunner {
+    let hidden = plan.agent.model.hidden_from_pack().into_iter().chain(plan.broker_held());
     PackRunner {
         keeper: keeper.clone(),
-        env: env.without_reserved(plan.agent.model.hidden_from_pack()),
+        env: env.without_reserved(hidden),
         timeout: plan.setup.as_ref().map(|setup| setup.timeout),
         cancel: CancellationToken::new(),
     }
@@ -349,16 +372,35 @@ pub fn gateway(state_dir: &Path, broker: &Arc<Broker>) -> Result<driver::Gateway
 /// # Errors
 /// When the host's proxy cannot be used.
 pub fn broker(plan: &RunPlan, env: &Environment) -> Result<Arc<Broker>, RunError> {
-    let limits = plan.agent.sandbox.as_ref().map(|sandbox| sandbox.traffic).unwrap_or_default();
+    let audit = plan.state_dir.join(AUDIT_FILE);
+    Ok(Arc::new(Broker::start(launch(plan, env)?, audit, None, Tokens::default())?))
+}
+
+/// The same for a run, whose writes go through it (contract §1.9).
+fn mediating(plan: &RunPlan, env: &Environment) -> Result<Arc<Broker>, RunError> {
+    let (writes, projection) = mediate::mediated(plan, env)?;
+    let launch = Launch { writes: Some(writes), ..launch(plan, env)? };
+    let tokens = Tokens::default();
+    // A token that nobody is told: the self-test sees that without it there are no tools.
+    tokens.begin(SELF_TEST).map_err(RunError::Token)?;
+    let audit = plan.state_dir.join(AUDIT_FILE);
+    Ok(Arc::new(Broker::start(launch, audit, Some(&projection), tokens)?))
+}
+
+/// What the broker's child is told: the host's own way out, what bounds traffic, and what no record may show.
+///
+/// # Errors
+/// A proxy URL that cannot be used.
+pub fn launch(plan: &RunPlan, env: &Environment) -> Result<Launch, RunError> {
+    let sandbox = plan.agent.sandbox.as_ref();
+    let limits = sandbox.map(|sandbox| sandbox.traffic).unwrap_or_default();
     let own = plan.agent.env.values().map(|value| value.reveal().to_owned());
     // Where no key can be had no turn begins, and there is nothing to keep from the records.
-    let given = plan.agent.model.variables(env, true).unwrap_or_default();
-    let secrets = own.chain(given.into_iter().map(|(_, value)| value)).collect();
-    let launch = launch(env, limits, secrets).map_err(RunError::Proxy)?;
-    let ca = plan.agent.sandbox.as_ref().and_then(SandboxPlan::ca);
-    let launch = Launch { ca, ..launch };
-    let audit = plan.state_dir.join(AUDIT_FILE);
-    Ok(Arc::new(Broker::start(launch, audit).map_err(RunError::Egress)?))
+    let given = plan.agent.model.variables(env, true).unwrap_or_default().into_iter().map(|(_, value)| value);
+    let held = plan.broker_held().filter_map(|name| env.value(name)?.to_str().map(str::to_owned));
+    let secrets = own.chain(given).chain(held).filter(|value| !value.is_empty()).collect();
+    let launch = crate::egress::launch(env, limits, secrets).map_err(RunError::Proxy)?;
+    Ok(Launch { ca: sandbox.and_then(SandboxPlan::ca), ..launch })
 }
 
 /// Tries every way out of a plan's sandbox, and looks at what its programs are told to trust: nothing is begun unless each
@@ -367,8 +409,13 @@ pub fn broker(plan: &RunPlan, env: &Environment) -> Result<Arc<Broker>, RunError
 /// # Errors
 /// What passed or was not there, a line for each way and each variable.
 pub async fn self_test(client: &driver::Client, sandbox: &SandboxPlan) -> Result<(), RunError> {
-    let ca = sandbox.ca();
-    Ok(try_canary(client, sandbox.egress.document(), sandbox.limits, ca).await?)
+    let canary = Canary {
+        egress: sandbox.egress.document(),
+        limits: sandbox.limits,
+        certificates: sandbox.ca(),
+        own: sandbox.broker.as_ref().map(|url| url.target.to_string()),
+    };
+    Ok(try_canary(client, canary).await?)
 }
 
 /// The judge of a plan, in its workspace.

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::effect::Job;
 use super::event::{Candidate, EventKind, TaskEnd, TaskReport};
 use super::graph::TaskId;
+use crate::agent::relay::RelayFault;
 use crate::agent::status::status;
 use crate::agent::{
     Brief, CommandTurn, Markers, SandboxTurn, Settings, Template, TurnError, Turned, Values, toolbox::place,
@@ -214,6 +215,11 @@ impl<W: World> Hands<W> {
                 let repository = self.world.workspace().agent_repository().await;
                 let repository = repository.map_err(|error| Broken(chain(&error)))?;
                 let (known, deaths) = (turn.layers.clone(), turn.deaths.clone());
+                let relayed = match turn.relays.make(&self.tools.keeper, cancel).await {
+                    Ok(relayed) => relayed,
+                    Err(fault) => return unrelayed(&fault),
+                };
+                let turn = SandboxTurn { relayed, ..*turn };
                 let turned = turn.run(format!("turn-{iter}"), repository, prompt, cancel, say).await;
                 let count = *deaths.borrow();
                 if count >= DEATHS_MAX {
@@ -337,6 +343,15 @@ impl<W: World> Hands<W> {
 
 /// The engine cannot go on: nothing measured from here on could be trusted.
 struct Broken(String);
+
+/// A turn that did not begin, because a file for it could not be made.
+fn unrelayed(fault: &RelayFault) -> Result<Turned, Broken> {
+    if let RelayFault::Keeper { source, .. } = fault {
+        survivable(source)?;
+    }
+    let transport = Some(fault.class().token().to_owned());
+    Ok(Turned { transport, ..Turned::failed(format!("failed to {}", chain(fault))) })
+}
 
 /// A keeper's failure that costs the candidate, not the run.
 fn survivable(error: &KeeperError) -> Result<String, Broken> {

@@ -6,6 +6,8 @@ pub mod effect;
 pub mod event;
 pub mod graph;
 pub mod hands;
+pub mod mediate;
+mod provision;
 mod settling;
 pub mod shell;
 pub mod state;
@@ -13,6 +15,7 @@ pub mod statedir;
 pub mod step;
 pub mod tail;
 pub mod turns;
+pub mod writes;
 
 pub use effect::{Effect, Job};
 pub use event::{Candidate, Event, EventKind, Interrupt, TaskEnd, TaskReport};

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use super::binary::Caller;
-use super::resolve::{Egress, Entry, Source};
+use super::resolve::{Egress, Entry};
 use crate::access::{Enforcement, Protocol};
 use crate::host::Target;
 use crate::ip::{Class, classify};
@@ -101,7 +101,10 @@ impl Egress {
 }
 
 /// What one entry for the target says.
-fn weigh<'a>(entry: &'a Entry, ask: &Ask<'_>) -> Result<Grant<'a>, Reason> {
+pub(super) fn weigh<'a>(entry: &'a Entry, ask: &Ask<'_>) -> Result<Grant<'a>, Reason> {
+    if entry.is_own() && ask.way != Way::Own {
+        return Err(Reason::OwnUrl);
+    }
     entry.binaries.admit(ask.caller)?;
     let endpoint = &entry.endpoint;
     let carry = match (endpoint.protocol, ask.way) {
@@ -127,11 +130,11 @@ fn weigh<'a>(entry: &'a Entry, ask: &Ask<'_>) -> Result<Grant<'a>, Reason> {
 /// # Errors
 /// The reason why not.
 pub fn address(entry: &Entry, address: IpAddr) -> Result<(), Reason> {
-    let plumbing = matches!(entry.source, Source::Engine(_));
+    let (private, loopback) = entry.addresses();
     match classify(address) {
         Class::Public => Ok(()),
-        Class::Private if entry.is_exact() && entry.named => Ok(()),
-        Class::Loopback if entry.is_local() || plumbing => Ok(()),
+        Class::Private if private => Ok(()),
+        Class::Loopback if loopback => Ok(()),
         Class::Private => Err(Reason::AddressPrivate),
         Class::Loopback => Err(Reason::AddressLoopback),
         Class::LinkLocal => Err(Reason::AddressLinkLocal),

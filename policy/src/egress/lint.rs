@@ -115,7 +115,7 @@ fn shadow<'a>(egress: &'a Egress, entry: &Entry) -> Option<&'a Entry> {
             && a != b
             && a.port == b.port
             && ((a.pattern == b.pattern && wider(a, b))
-                || (same_grant(a, b) && covers(&a.pattern, &b.pattern)))
+                || (same_grant(a, b) && a.pattern != b.pattern && a.pattern.covers(&b.pattern)))
     };
     egress.entries().iter().find(other).filter(|other| other.named == entry.named || !entry.named)
 }
@@ -129,17 +129,6 @@ fn wider(a: &Endpoint, b: &Endpoint) -> bool {
 
 fn same_grant(a: &Endpoint, b: &Endpoint) -> bool {
     (a.access, a.protocol, a.enforcement) == (b.access, b.protocol, b.enforcement)
-}
-
-/// Whether every host of `b` is one of `a`.
-fn covers(a: &Pattern, b: &Pattern) -> bool {
-    match (a, b) {
-        (Pattern::Wild(_), Pattern::Exact(host)) => a.matches(host),
-        (Pattern::Wild(wide), Pattern::Wild(narrow)) => {
-            matches!(wide.first(), crate::endpoint::First::Labels) && wide.matches(narrow.suffix())
-        }
-        _ => false,
-    }
 }
 
 /// What stands in one list more than once; it counts once.

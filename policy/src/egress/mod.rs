@@ -2,6 +2,7 @@
 //! It refuses to know how a connection is made.
 
 mod binary;
+mod compare;
 mod decide;
 mod defaults;
 mod disclose;
@@ -11,6 +12,7 @@ mod lint;
 mod resolve;
 
 pub use binary::{Binaries, BinaryPath, BinaryPathError, Caller, Process};
+pub use compare::Gains;
 pub use decide::{Ask, Carry, Denial, Grant, Way, address};
 pub use defaults::{BINARIES as BUILTIN_BINARIES, Builtin, ENDPOINTS as BUILTIN_ENDPOINTS};
 pub use disclose::{Disclosed, disclosed};

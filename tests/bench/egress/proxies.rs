@@ -98,7 +98,7 @@ fn started(origin: &Origin, durable: bool, name: &'static str) -> Option<Proxy> 
     let at = listener.local_addr().unwrap();
     let sockets = vec![(Role::Proxy, OwnedFd::from(listener))];
     let (id, turn) = ("bench".to_owned(), "1".to_owned());
-    let attachment = Attachment { id, turn, policy: egress.document(), sockets, inside: None };
+    let attachment = Attachment { id, turn, policy: egress.document(), sockets, token: None, inside: None };
     let client = runtime.block_on(async {
         let client = Client::launch(ours, &launch, audit.as_fd()).await.unwrap();
         client.attach(attachment).await.unwrap();

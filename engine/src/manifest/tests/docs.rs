@@ -12,7 +12,12 @@ fn every_example_of_the_reference_parses_where_it_belongs() {
             "agent" if table.path == "agent.openshell" => {
                 sandboxed("").replace("[agent.openshell]\ninherit_defaults = false\n", "")
             }
-            "agent" if table.path.starts_with("agent.openshell.") => sandboxed(""),
+            "agent"
+                if table.path.starts_with("agent.openshell.")
+                    || ["agent.broker", "agent.relay"].contains(&table.path) =>
+            {
+                sandboxed("")
+            }
             "agent" if table.path == "agent" => {
                 GOOD.replace("backend = \"command\"\nagent_cmd = \"./bump.sh\"\n", "")
             }

@@ -625,12 +625,20 @@ policy_k   = 1
 
 [outputs.image-push]
 count = 20
+target = { fixed = "quay.io/aipcc" }
+
+[outputs.tracker-comment]
+count = 3
+target = { open = { scope = "PROJ-*", param = "issue_key" } }
 
 [[capabilities.secret]]
-name = "JIRA_API_TOKEN"
+name    = "JIRA_API_TOKEN"
+context = "broker"
+system  = "jira"
+scope   = "read + comment on PROJ"
 
-[[agent.relay]]
-dest = "/x"
+[agent.broker]
+bin = "/usr/local/bin/own-broker"
 
 [[workflow.task]]
 name = "x"

@@ -3,6 +3,7 @@
 mod docs;
 mod mistakes;
 mod random;
+mod reach;
 mod schema_check;
 
 use policy::diag::Source;

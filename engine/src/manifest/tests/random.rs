@@ -42,7 +42,9 @@ fn manifest_like() -> impl Strategy<Value = String> {
     let word = prop_oneof![
         4 => proptest::sample::select(vec![
             "[repo]\n", "[workspace]\n", "[agent]\n", "[agent.env]\n", "[judge]\n", "[world]\n", "[[workspace.inject]]\n",
-            "[agent.openshell]\n", "[workflow]\n", "[[workflow.task]]\n", "name", "kind", "op", "source", "depends_on", "\"engine\"",
+            "[agent.openshell]\n", "[workflow]\n", "[[workflow.task]]\n", "kind", "op", "source", "depends_on", "\"engine\"",
+            "[[agent.relay]]\n", "[agent.broker]\n", "[outputs.image-push]\n", "[[capabilities.secret]]\n",
+            "dest", "template", "\"${env:A}${\"", "mode", "count", "target", "fixed", "open", "scope", "param", "context", "name",
             "\"decide\"", "session", "toolbox_dir", "requires", "[agent.openshell.limits]\n", "inherit_defaults", "endpoints", "read_only_paths", "limits",
             "memory", "cpus", "processes", "\"openshell\"", "harness", "\"/opt\"", "\"8G\"", "0.5", "-1", "inf",
             "path", "url", "ref", "dir", "inject", "src", "dst", "frozen", "timeout", "direction", "measure_cmd",
