@@ -165,7 +165,7 @@ fn a_program_that_is_not_listed_reaches_nothing() {
 }
 
 /// The broker of a running engine.
-fn broker_of(engine: u32) -> Pid {
+pub(crate) fn broker_of(engine: u32) -> Pid {
     let is_broker = |pid: &i32| {
         let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
         let parent = read("stat").rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)?.parse().ok());

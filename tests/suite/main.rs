@@ -20,3 +20,4 @@ mod sandbox;
 mod support;
 mod tidy;
 mod world;
+mod writes;
