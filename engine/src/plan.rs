@@ -2,7 +2,6 @@
 //! It refuses to know how any of it is carried out.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
