@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 
 use crate::control::{self, Answer, Ask, Wish};
 use crate::launch::Launch;
-use crate::tools::Secret;
+use crate::systems::Secret;
 
 /// A running child. Dropping it ends the child, which closes every connection.
 #[derive(Debug)]

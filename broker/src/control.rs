@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
-use crate::tools::Secret;
+use crate::systems::Secret;
 
 /// The most descriptors beside one message; the kernel takes 253.
 pub const FDS_MAX: usize = 250;

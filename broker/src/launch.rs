@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::core::hello::Tolerance;
 use crate::limits::Limits;
-use crate::tools::Systems;
+use crate::systems::Systems;
 
 /// The version of [`Launch`].
 pub const VERSION: u32 = 1;

@@ -16,19 +16,17 @@ pub mod core;
 
 pub mod limits;
 
-pub mod launch;
-
 mod clock;
 
 pub mod append;
 
+mod token;
+
+pub mod systems;
+
 pub mod project;
 
-pub mod writes;
-
-pub mod tools;
-
-pub mod mcp;
+pub mod launch;
 
 pub mod audit;
 
@@ -42,9 +40,17 @@ pub mod admit;
 
 mod net;
 
+pub mod writes;
+
+pub mod tools;
+
+pub mod mcp;
+
 pub mod control;
 
 pub mod client;
+
+mod begin;
 
 mod privilege;
 
@@ -70,10 +76,12 @@ pub fn role() -> Option<ExitCode> {
     if std::path::Path::new(&name).file_name().is_some_and(|name| name == ROLE) {
         return Some(serve::main());
     }
-    let rest: Vec<_> = args.take(3).collect();
+    let rest: Vec<_> = args.take(4).collect();
     match rest.as_slice() {
         [broker] if broker == "broker" => Some(serve::main()),
-        [broker, probe] if broker == "broker" && probe == "probe" => Some(probe::main()),
+        [broker, probe, own @ ..] if broker == "broker" && probe == "probe" && own.len() < 2 => {
+            Some(probe::main(own.first().and_then(|own| own.to_str())))
+        }
         _ => None,
     }
 }

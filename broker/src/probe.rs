@@ -85,6 +85,27 @@ fn proxied(doors: &Doors, request: &str) -> io::Result<Seen> {
     })
 }
 
+/// The broker's own URL must be served, by its name and past the proxy, and serve nobody without a token (N14).
+fn tools(own: &str) -> io::Result<Seen> {
+    let mut addresses = std::net::ToSocketAddrs::to_socket_addrs(own)?;
+    let address = addresses.next().ok_or(io::ErrorKind::NotFound)?;
+    let mut stream = TcpStream::connect_timeout(&address, LIMIT)?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    let request = format!(
+        "POST {} HTTP/1.1\r\nHost: {own}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        crate::mcp::PATH
+    );
+    stream.write_all(request.as_bytes())?;
+    let mut status = [0; 12];
+    stream.read_exact(&mut status)?;
+    Ok(match &status {
+        // Where nothing is to be written, as in `check`, nobody serves tools at all.
+        b"HTTP/1.1 401" | b"HTTP/1.1 501" => Seen::Refused,
+        b"HTTP/1.1 200" => Seen::Passed,
+        other => Seen::Broken(String::from_utf8_lossy(other).into_owned()),
+    })
+}
+
 /// The resolver must know no such name.
 fn named(doors: &Doors) -> io::Result<Seen> {
     let socket = UdpSocket::bind(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))?;
@@ -127,8 +148,13 @@ impl fmt::Display for Attempt {
 }
 
 /// The life of the probe: says what it saw, and succeeds when every way refused.
-pub(crate) fn main() -> ExitCode {
-    let all = attempts(&Doors::default());
+/// `own` is the host and port of the broker's own URL, where tools are served.
+pub(crate) fn main(own: Option<&str>) -> ExitCode {
+    let mut all = attempts(&Doors::default());
+    all.extend(own.map(|own| Attempt {
+        way: "tools without a token",
+        seen: tools(own).unwrap_or_else(|error| broken(&error)),
+    }));
     for attempt in &all {
         // Without a reader the code says enough.
         let _ = writeln!(io::stdout(), "{attempt}");

@@ -20,17 +20,19 @@ use tokio::time::timeout;
 
 use crate::admit::{Sandbox, Shared};
 use crate::audit::Audit;
+use crate::begin::{self, Own, WritesError};
 use crate::control::{self, Answer, Ask};
 use crate::launch::{Launch, VERSION};
-use crate::mcp::token::Token;
+use crate::mcp::face::Served;
 use crate::net::listen::{Purpose, accept};
 use crate::net::names;
 use crate::outside::{self, Outside};
 use crate::peer::{Inside, Peer};
 use crate::privilege;
 use crate::project::{Projection, ProjectionError};
+use crate::token::Token;
 use crate::tools::Fetcher;
-use crate::writes::begin::{self, Own, WritesError};
+use crate::tools::Tools;
 
 /// How long a turn's connections may take to end.
 const ENDING: Duration = Duration::from_secs(3);
@@ -83,6 +85,7 @@ pub enum ServeError {
 /// The sandboxes of one child.
 struct Broker {
     shared: Arc<Shared>,
+    tools: Option<Arc<Tools>>,
     sandboxes: HashMap<String, Arc<Sandbox>>,
     own: Own,
 }
@@ -127,8 +130,9 @@ pub async fn serve(
     projection: Option<Projection>,
 ) -> Result<(), ServeError> {
     let (launch, fds) = control::receive::<Launch>(&stream).await?.ok_or(ServeError::NoLaunch)?;
-    let shared = Arc::new(shared(launch, fds, outside, projection).await?);
-    let mut broker = Broker { shared, sandboxes: HashMap::new(), own: Own::default() };
+    let (shared, tools) = shared(launch, fds, outside, projection).await?;
+    let (shared, own) = (Arc::new(shared), Own::default());
+    let mut broker = Broker { shared, tools, sandboxes: HashMap::new(), own };
     control::send(&stream, &Answer::Ready { layers }, &[]).await?;
     while let Some((ask, fds)) = control::receive::<Ask>(&stream).await? {
         let answer =
@@ -146,7 +150,7 @@ async fn shared(
     fds: Vec<OwnedFd>,
     outside: Arc<dyn Outside>,
     projection: Option<Projection>,
-) -> Result<Shared, ServeError> {
+) -> Result<(Shared, Option<Arc<Tools>>), ServeError> {
     if launch.version != VERSION {
         return Err(ServeError::Version(launch.version));
     }
@@ -165,7 +169,8 @@ async fn shared(
         (Some(_), None) => return Err(ServeError::HalfWrites("a place to record")),
         (None, Some(_)) => return Err(ServeError::HalfWrites("bounds")),
     };
-    Ok(Shared {
+    let face = tools.clone().map(|tools| -> Arc<dyn crate::admit::Face> { Arc::new(Served(tools)) });
+    let shared = Shared {
         audit: Audit::new(File::from(audit), launch.head, launch.durable),
         outside,
         redactor,
@@ -173,8 +178,9 @@ async fn shared(
         limits: launch.limits,
         tolerance: launch.tolerance,
         next: AtomicU64::new(1),
-        tools,
-    })
+        face,
+    };
+    Ok((shared, tools))
 }
 
 impl Broker {
@@ -209,7 +215,7 @@ impl Broker {
             Ask::Detach { id } => self.detach(&id).await,
             Ask::Head => Ok(Answer::Head(self.shared.audit.head())),
             Ask::Admit(wish) => {
-                let tools = self.shared.tools.as_ref().ok_or_else(|| ServeError::Write(wish.tool.clone()))?;
+                let tools = self.tools.as_ref().ok_or_else(|| ServeError::Write(wish.tool.clone()))?;
                 Ok(self.own.admit(tools, wish).await?)
             }
             Ask::Settle { id, outcome, answer } => {

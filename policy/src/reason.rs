@@ -86,6 +86,7 @@ reasons! {
     BinaryUnknown "binary-unknown" Policy "the connecting program cannot be told"
     BinaryAmbiguous "binary-ambiguous" Policy "several programs hold the connection"
     BinaryDeleted "binary-deleted" Policy "the connecting program's file was deleted or replaced"
+    OwnUrl "own-url" Policy "the broker's own URL is served by a listener inside the sandbox, and in no other way"
     NeedsTermination "needs-termination" Policy "requests there must be judged one by one, and inside TLS they cannot be"
     MethodNotCovered "method-not-covered" Policy "the access of the entry does not cover the method"
     NotTls "not-tls" Policy "what is spoken is neither TLS nor plain HTTP; the entry is not for tcp"

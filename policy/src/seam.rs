@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use serde::{Deserialize, Serialize};
 
 use crate::egress::Egress;
-use crate::host::{Host, Target};
+use crate::host::Host;
 
 /// Where the proxy listens inside a sandbox.
 pub const PROXY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3128);
@@ -51,17 +51,16 @@ impl Role {
     }
 }
 
-/// The sockets that a sandbox with this list needs, each with the address to bind. The broker's own URL is served at a
-/// loopback address, to which the sandbox's `/etc/hosts` leads its name.
-pub fn sockets(egress: &Egress, own: Option<(&Target, Ipv4Addr)>) -> Vec<(Role, SocketAddr)> {
+/// The sockets that a sandbox with this list needs, each with the address to bind.
+pub fn sockets(egress: &Egress) -> Vec<(Role, SocketAddr)> {
     let mut all = vec![(Role::Proxy, PROXY), (Role::NamesUdp, NAMES), (Role::NamesTcp, NAMES)];
     let anywhere = |port: u16| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
     let ports = egress.transparent_ports().into_iter().map(|port| port.get());
     all.extend(ports.map(|port| (Role::Transparent { port }, anywhere(port))));
     let local = egress.loopback_listeners().into_iter();
     all.extend(local.map(|(at, target)| (Role::Loopback { target: target.to_string() }, at)));
-    all.extend(own.map(|(target, at)| {
-        (Role::Own { target: target.to_string() }, SocketAddr::new(at.into(), target.port.get()))
+    all.extend(egress.own().map(|(target, at)| {
+        (Role::Own { target: target.to_string() }, SocketAddr::new(at, target.port.get()))
     }));
     all
 }
@@ -103,16 +102,16 @@ pub fn environment(own: Option<&Host>, bundle: &str) -> Vec<(&'static str, Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::egress::{Declared, Egress};
+    use crate::egress::{BrokerUrl, Declared, Egress};
     use crate::endpoint::Endpoint;
 
     #[test]
     fn every_way_in_has_its_socket() {
         let endpoints = ["a.example:443:full", "*.b.example:443:full", "127.0.0.1:5173:full"];
         let endpoints = endpoints.iter().map(|text| Endpoint::parse(text).unwrap()).collect();
-        let egress = Egress::resolve(&Declared { endpoints, ..Declared::default() }, &[]);
-        let own = Target::parse("broker.internal:8080").unwrap();
-        let all = sockets(&egress, Some((&own, Ipv4Addr::LOCALHOST)));
+        let own = BrokerUrl::parse("http://broker.internal:8080").unwrap().plumbing();
+        let egress = Egress::resolve(&Declared { endpoints, ..Declared::default() }, &[own]);
+        let all = sockets(&egress);
         let shown: Vec<String> =
             all.iter().map(|(role, at)| format!("{} {at}", serde_json::to_string(role).unwrap())).collect();
         assert_eq!(

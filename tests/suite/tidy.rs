@@ -11,19 +11,27 @@ const ENGINE_LAYERS: [&str; 13] = [
 ];
 
 /// The modules of the broker, low to high.
-const BROKER_LAYERS: [&str; 16] = [
+const BROKER_LAYERS: [&str; 24] = [
     "core",
     "limits",
-    "launch",
     "clock",
+    "append",
+    "token",
+    "systems",
+    "project",
+    "launch",
     "audit",
     "rate",
     "outside",
     "peer",
     "admit",
     "net",
+    "writes",
+    "tools",
+    "mcp",
     "control",
     "client",
+    "begin",
     "privilege",
     "serve",
     "probe",

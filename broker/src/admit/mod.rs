@@ -5,6 +5,7 @@ mod permit;
 mod question;
 
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -13,6 +14,7 @@ use policy::host::{Host, Target};
 use policy::no_proxy::NoProxy;
 use policy::reason::Reason;
 use policy::record::{Address, Close, Cut, Decision, End, Record, Redactor, Verdict};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
@@ -22,14 +24,24 @@ use crate::core::hello::Tolerance;
 use crate::core::synthetic::Synthetic;
 use crate::launch::Parent;
 use crate::limits::Limits;
-use crate::mcp::token::Token;
 use crate::outside::Outside;
 use crate::peer::Peer;
 use crate::rate::{Count, Rate};
-use crate::tools::Tools;
+use crate::token::Token;
 
 pub use self::permit::{Permit, Route};
 pub use self::question::{Asker, Question, Spoken};
+
+/// Who serves connections to the broker's own URL.
+pub trait Face: Send + Sync + 'static {
+    /// Serves one connection of a sandbox to its end.
+    fn serve(
+        &self,
+        sandbox: Arc<Sandbox>,
+        asker: Asker,
+        stream: TcpStream,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+}
 
 /// What every sandbox of one broker shares.
 pub struct Shared {
@@ -47,8 +59,8 @@ pub struct Shared {
     pub redactor: Redactor,
     /// Numbers for connections.
     pub next: AtomicU64,
-    /// The tools of the run, where there are any.
-    pub tools: Option<Arc<Tools>>,
+    /// Who serves the broker's own URL, where anybody does.
+    pub face: Option<Arc<dyn Face>>,
 }
 
 /// One sandbox's turn.

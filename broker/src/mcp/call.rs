@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use tokio::net::TcpStream;
 
 use super::PATH;
-use crate::tools::Url;
+use crate::systems::url::Url;
 
 /// The longest answer, in bytes.
 const ANSWER_MAX: usize = 4 << 20;

@@ -2,6 +2,7 @@
 //! It refuses everything that is not `POST /mcp` with that token, in the record as in the answer.
 
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use http_body_util::{BodyExt as _, Full, combinators::BoxBody};
@@ -32,13 +33,25 @@ const REQUEST_MAX: usize = 12 << 20;
 
 type Answer = Response<BoxBody<Bytes, Infallible>>;
 
-/// Serves one client connection.
-pub(crate) async fn serve(sandbox: Arc<Sandbox>, asker: Asker, stream: TcpStream) {
+/// Serves the tools of a run.
+pub(crate) struct Served(pub(crate) Arc<Tools>);
+
+impl crate::admit::Face for Served {
+    fn serve(
+        &self,
+        sandbox: Arc<Sandbox>,
+        asker: Asker,
+        stream: TcpStream,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(serve(Arc::clone(&self.0), sandbox, asker, stream))
+    }
+}
+
+async fn serve(tools: Arc<Tools>, sandbox: Arc<Sandbox>, asker: Asker, stream: TcpStream) {
     let limits = *sandbox.limits();
-    let sandbox = &sandbox;
-    let asker = &asker;
+    let (tools, sandbox, asker) = (&tools, &sandbox, &asker);
     let service = service_fn(move |request: Request<Incoming>| async move {
-        Ok::<_, Infallible>(answer(sandbox, asker, request).await)
+        Ok::<_, Infallible>(answer(Arc::clone(tools), sandbox, asker, request).await)
     });
     let mut server = hyper::server::conn::http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(Limits::time(limits.head_ms));
@@ -47,8 +60,13 @@ pub(crate) async fn serve(sandbox: Arc<Sandbox>, asker: Asker, stream: TcpStream
     let _ = server.serve_connection(TokioIo::new(stream), service).await;
 }
 
-async fn answer(sandbox: &Sandbox, asker: &Asker, mut request: Request<Incoming>) -> Answer {
-    let (Some(tools), Some(token)) = (sandbox.shared.tools.clone(), &sandbox.token) else {
+async fn answer(
+    tools: Arc<Tools>,
+    sandbox: &Sandbox,
+    asker: &Asker,
+    mut request: Request<Incoming>,
+) -> Answer {
+    let Some(token) = &sandbox.token else {
         return refuse(sandbox, asker, Reason::ToolsNotServed).await;
     };
     // Nothing behind this line sees it.

@@ -3,7 +3,6 @@
 
 pub mod call;
 pub(crate) mod face;
-pub(crate) mod token;
 
 /// Where the tools are served below the broker's URL.
 pub const PATH: &str = "/mcp";

@@ -107,7 +107,12 @@ async fn serve(sandbox: &Arc<Sandbox>, stream: TcpStream, purpose: Purpose) {
         Purpose::Transparent => direct::serve(sandbox, &asker, stream, None).await,
         Purpose::Loopback(target) => direct::serve(sandbox, &asker, stream, Some(target)).await,
         Purpose::Own => {
-            crate::mcp::face::serve(Arc::clone(sandbox), asker, stream).await;
+            if let Some(face) = &sandbox.shared.face {
+                return face.serve(Arc::clone(sandbox), asker, stream).await;
+            }
+            let reason = sandbox.refuse(&asker, "", None, Reason::ToolsNotServed);
+            let answer = proxy::refusal(sandbox, reason, "", false, false).await;
+            super::conn::Conn::new(stream).farewell(&answer).await;
         }
     }
 }

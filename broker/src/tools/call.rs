@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::fault::{Fault, Trouble};
 use super::fetch::Fetcher;
-use super::systems::Systems;
 use super::table::{Arguments, BadArguments, Fitting, TABLE, Tool, tool};
+use crate::systems::Systems;
 use crate::writes::{Admitted, Denied, Gate, Permit, Wanted, outbox};
 
 /// The answer to a call.

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::call::Failed;
 use super::fault::{Fault, Trouble};
 use super::fetch::{Ask, Credential, Fetcher};
-use super::systems::Chat;
-use super::url::Url;
+use crate::systems::Chat;
+use crate::systems::url::Url;
 use crate::writes::Permit;
 
 /// The most bytes of an answer, which is a word.

@@ -101,7 +101,7 @@ impl Trouble {
 /// The host of a location, without its path, which may hold anything.
 fn place(location: Option<&str>) -> String {
     let Some(location) = location else { return "nowhere that it names".to_owned() };
-    match super::url::Url::parse(location) {
+    match crate::systems::url::Url::parse(location) {
         Ok(url) => url.authority(),
         Err(_) => "another path".to_owned(),
     }

@@ -23,13 +23,13 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::fault::{Fault, Trouble};
-use super::systems::Secret;
-use super::url::{Url, is_loopback};
 use crate::admit::Route;
 use crate::launch::Parent;
 use crate::limits::Limits;
 use crate::net::dial::reach;
 use crate::outside::Outside;
+use crate::systems::Secret;
+use crate::systems::url::{Url, is_loopback};
 
 /// How long a request may take from the first byte of its name to the last of its answer.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -9,8 +9,8 @@ use super::fault::{Fault, Trouble};
 use super::fetch::Fetcher;
 use super::layer;
 use super::registry::{MANIFESTS, Session, digest};
-use super::systems::Registry;
 use super::table::LayerFile;
+use crate::systems::Registry;
 use crate::writes::Permit;
 
 /// An image by its parts: `registry/path[:tag][@digest]`, which was read as an address before.

@@ -8,15 +8,11 @@ mod fetch;
 mod image;
 mod layer;
 mod registry;
-mod systems;
 mod table;
 mod tracker;
-mod url;
 
 pub use self::call::{Reply, Tools, send};
 pub use self::fault::{Fault, Trouble};
 pub use self::fetch::Fetcher;
-pub use self::systems::{Chat, ConfigError, Registry, Secret, Systems, Tracker, TrackerKind};
 pub(crate) use self::table::hex;
 pub use self::table::{Arguments, BadArguments, Fitting, LayerFile, TABLE, Tool, tool};
-pub use self::url::{Url, UrlError};

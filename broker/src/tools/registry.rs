@@ -7,9 +7,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::fault::{Fault, Trouble};
 use super::fetch::{Answer, Ask, Credential, Fetcher};
-use super::systems::{Registry, Secret};
 use super::table::hex;
-use super::url::{Url, is_loopback};
+use crate::systems::url::{Url, is_loopback};
+use crate::systems::{Registry, Secret};
 
 /// The most bytes of a manifest or a configuration.
 const DOCUMENT_MAX: usize = 4 << 20;
@@ -67,9 +67,9 @@ impl<'a> Session<'a> {
             let (host, to) = (self.host(), realm.authority());
             return Err(Trouble::nothing(Fault::Redirect { host, to }));
         }
-        let service = super::url::segment(part("service").unwrap_or_default());
+        let service = crate::systems::url::segment(part("service").unwrap_or_default());
         let scopes: String =
-            scopes.iter().map(|scope| format!("&scope={}", super::url::segment(scope))).collect();
+            scopes.iter().map(|scope| format!("&scope={}", crate::systems::url::segment(scope))).collect();
         let url = realm.join(&format!("?service={service}{scopes}"));
         let answer = self.call(Method::GET, &url, "application/json", None).await?;
         let answer = answer.json(&self.host())?;
@@ -120,9 +120,10 @@ impl<'a> Session<'a> {
         if self.call(Method::HEAD, &there, "*/*", None).await?.status == 200 {
             return Ok(());
         }
-        let url = self
-            .base
-            .join(&format!("/v2/{to}/blobs/uploads/?mount={blob}&from={}", super::url::segment(from)));
+        let url = self.base.join(&format!(
+            "/v2/{to}/blobs/uploads/?mount={blob}&from={}",
+            crate::systems::url::segment(from)
+        ));
         let answer =
             self.call(Method::POST, &url, "*/*", Some(("application/octet-stream", Bytes::new()))).await?;
         let answer = answer.ok(&self.host())?;

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::call::Failed;
 use super::fault::{Fault, Trouble};
 use super::fetch::{ANSWER_MAX, Ask, Credential, Fetcher};
-use super::systems::{Tracker, TrackerKind};
-use super::url::{Url, segment};
+use crate::systems::url::{Url, segment};
+use crate::systems::{Tracker, TrackerKind};
 use crate::writes::Permit;
 
 /// The longest description that is shown, in characters.

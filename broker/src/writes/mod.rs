@@ -2,12 +2,10 @@
 //! It refuses to know how anything is written: what writes takes a [`Permit`], and only [`Gate`] makes one.
 
 mod admit;
-pub(crate) mod begin;
 mod durable;
 pub mod outbox;
 mod resume;
 
 pub use self::admit::{Admitted, Denied, Gate, Opened, Permit, Wanted};
-pub use self::begin::WritesError;
 pub use self::durable::{Durable, Points};
 pub use self::resume::{ResumeError, read};

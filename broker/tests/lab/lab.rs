@@ -115,7 +115,7 @@ impl<'a> Plan<'a> {
 /// The sockets that a gateway would make.
 pub(crate) async fn listeners(egress: &Egress) -> Vec<(Role, OwnedFd, SocketAddr)> {
     let mut made = Vec::new();
-    for (role, mut at) in sockets(egress, None) {
+    for (role, mut at) in sockets(egress) {
         // These two are found by what was bound, so that one test never waits for another's.
         if matches!(role, Role::Proxy | Role::NamesUdp | Role::NamesTcp) {
             at.set_port(0);

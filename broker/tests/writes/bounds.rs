@@ -6,7 +6,7 @@ use broker::client::Leave;
 use broker::control::Wish;
 use broker::limits::Limits;
 use broker::mcp::call::{CallError, Caller};
-use broker::tools::Systems;
+use broker::systems::Systems;
 use policy::outputs::{Declared, Kind, Outcome, Outputs, RunContext};
 use serde_json::json;
 

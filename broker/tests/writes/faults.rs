@@ -1,6 +1,6 @@
 //! What goes wrong at a system: each with its own failure, nothing written twice, and no credential shown.
 
-use broker::tools::{Chat, Secret, Systems, TrackerKind};
+use broker::systems::{Chat, Secret, Systems, TrackerKind};
 use policy::outputs::Kind;
 use serde_json::{Value, json};
 

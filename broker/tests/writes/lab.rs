@@ -9,7 +9,7 @@ use broker::launch::{Launch, Writes};
 use broker::limits::Limits;
 use broker::mcp::call::{CallError, Caller};
 use broker::project::Projection;
-use broker::tools::{Secret, Systems};
+use broker::systems::{Secret, Systems};
 use policy::egress::Egress;
 use policy::outputs::{Declaration, Declared, Kind, Outputs, RunContext, Scope, Target};
 use policy::seam::Role;

@@ -1,6 +1,6 @@
 //! Jira's and GitHub's REST and Slack's webhook, in exchanges written from the vendors' documentation.
 
-use broker::tools::{Chat, Secret, Systems, Tracker, TrackerKind};
+use broker::systems::{Chat, Secret, Systems, Tracker, TrackerKind};
 use policy::outputs::Kind;
 use serde_json::{Value, json};
 

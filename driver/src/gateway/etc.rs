@@ -78,6 +78,13 @@ pub(crate) fn write(inside: &Path, host: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Leads the name of the broker's own URL to the listener inside.
+pub(crate) fn name_broker(root: &Path, name: &str) -> Result<(), Failure> {
+    use std::io::Write as _;
+    let mut hosts = fs::File::options().append(true).open(root.join("etc/hosts")).step("open /etc/hosts")?;
+    writeln!(hosts, "127.0.0.1 {name}").step("write /etc/hosts")
+}
+
 fn public(inside: &Path, host: &Path) -> Result<(), Failure> {
     let Ok(meta) = fs::symlink_metadata(host) else { return Ok(()) };
     if let Some(parent) = inside.parent() {

@@ -131,6 +131,9 @@ pub(crate) fn build(setup: &Setup, sources: Sources, weaken: &Weaken) -> Result<
     let root = Path::new(".");
     system(root, weaken)?;
     etc::write(&root.join("etc"), Path::new("/etc"))?;
+    if let Some(name) = setup.ways.as_ref().and_then(|ways| ways.own_name.as_deref()) {
+        etc::name_broker(root, name)?;
+    }
     devices(root)?;
     process_files(root)?;
     let scratch = scratch(root, setup.limits.tmp)?;

@@ -123,6 +123,8 @@ pub(crate) struct Ways {
     pub(crate) sockets: Vec<(bool, SocketAddr)>,
     /// Addresses that become the namespace's own.
     pub(crate) addresses: Vec<IpAddr>,
+    /// The name of the broker's own URL, which leads to loopback.
+    pub(crate) own_name: Option<String>,
 }
 
 /// The workspace of a sandbox.

@@ -26,7 +26,7 @@ use super::{
     mount::{HOME, SANDBOX},
     namespace::{self, Identity, Namespaces, OwnerMaps},
     protocol::{Exec, Setup, Source, Workspace, WorkspaceMode},
-    way::{self, Outlet, WayOut},
+    way::{Outlet, WayOut},
     weaken::{Layer, Weaken},
 };
 use crate::{
@@ -178,9 +178,9 @@ impl Sandbox {
         let mut environment = base_environment(spec.terminal.is_some());
         environment.extend(self.environment.clone());
         environment.extend(spec.environment);
-        if self.outlet.lock().await.is_some() {
+        if let Some(outlet) = &*self.outlet.lock().await {
             // These are ours whatever the sandbox or the command was given.
-            environment.extend(way::environment());
+            environment.extend(outlet.environment());
         }
         let workdir = if spec.workdir.is_empty() { self.workdir.clone() } else { spec.workdir };
         let exec = Exec {

@@ -5,6 +5,7 @@ use std::{os::fd::OwnedFd, path::Path, sync::Arc};
 
 use policy::{
     egress::{Document, Egress},
+    host::{Host, Target},
     seam::{self, Role},
 };
 
@@ -35,6 +36,8 @@ pub(crate) struct WayOut {
 pub(crate) struct Outlet {
     network: Arc<dyn Network>,
     id: String,
+    /// The host of the broker's own URL, which goes past the proxy.
+    own: Option<Host>,
 }
 
 impl WayOut {
@@ -44,7 +47,7 @@ impl WayOut {
             return Err(GatewayError::Refused(format!("give the sandbox a way out: {why}")));
         };
         let egress = policy.read().map_err(|error| GatewayError::Refused(error.to_string()))?;
-        let sockets = seam::sockets(&egress, None);
+        let sockets = seam::sockets(&egress);
         if sockets.len() + OTHERS > MOST_FDS {
             return Err(GatewayError::Refused(format!(
                 "give the sandbox its ways out: they take {} sockets, and at most {} can be had",
@@ -60,6 +63,10 @@ impl WayOut {
         Ways {
             sockets: self.sockets.iter().map(|(role, at)| (role.is_datagram(), *at)).collect(),
             addresses: self.egress.addresses().into_iter().collect(),
+            own_name: match self.egress.own() {
+                Some((Target { host: Host::Name(name), .. }, _)) => Some(name.as_str().to_owned()),
+                _ => None,
+            },
         }
     }
 
@@ -80,20 +87,21 @@ impl WayOut {
         let hash = self.network.attach(outlets).await.map_err(GatewayError::Network)?;
         let entries = self.egress.entries().len();
         let note = format!("egress: {entries} entries by the broker alone, policy {hash}");
-        Ok((Outlet { network: self.network, id: id.to_owned() }, note))
+        let own = self.egress.own().map(|(target, _)| target.host);
+        Ok((Outlet { network: self.network, id: id.to_owned(), own }, note))
     }
 }
 
 impl Outlet {
+    /// The variables of every command. Where the system has no bundle none is named.
+    pub(crate) fn environment(&self) -> Vec<(String, String)> {
+        let bundle = BUNDLES.into_iter().find(|path| Path::new(path).exists());
+        let all = seam::environment(self.own.as_ref(), bundle.unwrap_or("\0")).into_iter();
+        all.filter(|(_, value)| value != "\0").map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
     /// Takes the ways out away; every record of them is on the disk then.
     pub(crate) async fn close(self) -> Result<(), GatewayError> {
         self.network.detach(&self.id).await.map_err(GatewayError::Network)
     }
-}
-
-/// The variables of every command in a sandbox with ways out. Where the system has no bundle none is named.
-pub(crate) fn environment() -> Vec<(String, String)> {
-    let bundle = BUNDLES.into_iter().find(|path| Path::new(path).exists());
-    let all = seam::environment(None, bundle.unwrap_or("\0")).into_iter();
-    all.filter(|(_, value)| value != "\0").map(|(name, value)| (name.to_owned(), value)).collect()
 }

@@ -7,6 +7,7 @@ pub mod prompt;
 pub mod relay;
 pub mod sandbox;
 pub mod status;
+pub mod tools;
 pub mod turn;
 
 pub use marker::{Escalation, Markers};

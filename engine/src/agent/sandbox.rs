@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::output::OutputTeller;
 use super::relay::Relays;
+use super::tools::ToolAccess;
 use super::turn::Turned;
 use crate::log::AgentEvent;
 use crate::sys::keeper::Stream;
@@ -40,6 +41,8 @@ pub struct SandboxTurn {
     pub policy: Document,
     /// How often in a row whoever answers for what it reaches died; a change ends the turn.
     pub deaths: watch::Receiver<u32>,
+    /// Where its tools are, if it has any.
+    pub tools: Option<ToolAccess>,
     /// What the sandbox may use.
     pub limits: Limits,
     /// How long the turn may take.
@@ -60,14 +63,26 @@ impl SandboxTurn {
         cancel: &CancellationToken,
         mut tell: impl FnMut(AgentEvent) + Send,
     ) -> Turned {
+        let (mut env, mut relays) = (self.env, self.relayed);
+        match self.tools.map(|tools| tools.begin(&name)).transpose() {
+            Ok(None) => {}
+            Ok(Some((variables, config))) => {
+                env.extend(variables);
+                relays.push(config);
+            }
+            Err(error) => {
+                let transport = Some(driver::TransportClass::Other.token().to_owned());
+                return Turned { transport, ..Turned::failed(format!("failed to make a token: {error}")) };
+            }
+        }
         let spec = TurnSpec {
             name,
             workspace: self.workspace,
             repository: Some(repository),
             command: ["/bin/sh", "-c", &self.agent_cmd].map(str::to_owned).to_vec(),
-            env: self.env,
+            env,
             stdin: prompt.as_bytes().to_vec(),
-            relays: self.relayed,
+            relays,
             read_only_paths: self.read_only_paths,
             limits: self.limits,
             egress: Some(self.policy),

@@ -9,6 +9,10 @@ use clap::{Args, Parser, Subcommand};
 use crate::manifest::ParamName;
 use crate::report::Ui;
 
+mod writes;
+
+pub use writes::{OutboxCommand, OutboxState, OutboxWhich, ToolCallArgs, ToolCommand};
+
 /// Lets a coding agent improve a codebase in a loop: it proposes, a frozen judge measures, the engine keeps or discards.
 #[derive(Debug, Parser)]
 #[command(name = "crucible", version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -50,8 +54,20 @@ pub enum Command {
         #[command(subcommand)]
         command: EgressCommand,
     },
-    /// Show what the sandboxes of a run tried to reach, and what they were denied
+    /// Show what the sandboxes of a run tried to reach and to write, and what they were denied
     Audit(AuditArgs),
+    /// Review the writes that no configured system took, and send or drop them
+    Outbox {
+        /// What to do with them.
+        #[command(subcommand)]
+        command: OutboxCommand,
+    },
+    /// Call the broker's tools from a script in a sandbox
+    Tool {
+        /// What to do.
+        #[command(subcommand)]
+        command: ToolCommand,
+    },
     /// Print completions for a shell
     Completions {
         /// The shell to complete for
@@ -102,6 +118,9 @@ pub struct AuditArgs {
     /// Prove that no record is missing, altered or out of order, and show none
     #[arg(long)]
     pub verify: bool,
+    /// Show the writes instead: what was written, staged, sent and refused, and the counts against their bounds
+    #[arg(long, conflicts_with_all = ["csv", "verify", "denied", "allowed", "turn", "host", "reason", "binary"])]
+    pub writes: bool,
     /// Show the records as a JSON array
     #[arg(long, conflicts_with_all = ["csv", "verify"])]
     pub json: bool,
@@ -291,9 +310,9 @@ pub struct ExposureArgs {
 }
 
 /// Subcommands of the contract that this build does not have.
-pub const ABSENT_COMMANDS: [&str; 14] = [
+pub const ABSENT_COMMANDS: [&str; 13] = [
     "scope", "ps", "deploy", "watch-pr", "status", "tail", "steer", "pause", "resume", "stop", "abort",
-    "outbox", "replay", "doctor",
+    "replay", "doctor",
 ];
 
 /// Subcommands of `plan` that this build does not have.
@@ -303,8 +322,8 @@ pub const ABSENT_PLANS: [&str; 2] = ["run", "compile-workflow"];
 pub const PLANS: [&str; 1] = ["exposure"];
 
 /// Subcommands that this build has.
-pub const COMMANDS: [&str; 9] =
-    ["run", "init", "check", "plan", "gateway", "schema", "egress", "audit", "completions"];
+pub const COMMANDS: [&str; 11] =
+    ["run", "init", "check", "plan", "gateway", "schema", "egress", "audit", "outbox", "tool", "completions"];
 
 /// A name and a value, which may hold anything that a line can.
 fn param(text: &str) -> Result<(ParamName, String), String> {

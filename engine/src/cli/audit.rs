@@ -10,8 +10,10 @@ use super::args::AuditArgs;
 use super::error::{CliError, absolute};
 use super::exit::Exit;
 use super::run::print;
+use super::writes::table;
 use crate::log::SessionEvent;
 use crate::run::statedir::AUDIT_FILE;
+use crate::run::writes::Writes;
 use crate::sys::fs::read_bounded;
 
 /// The most that is read of a log or an audit file.
@@ -23,6 +25,9 @@ const MOST: u64 = 4 << 30;
 /// A file that cannot be read, and with `--verify` the first record that is not what was written.
 pub fn audit(args: &AuditArgs) -> Result<Exit, CliError> {
     let state = absolute(&args.state_dir)?;
+    if args.writes {
+        return show_writes(&state, args.json);
+    }
     let path = state.join(AUDIT_FILE);
     let bytes = read_bounded(&path, MOST).map_err(CliError::Audit)?;
     if args.verify {
@@ -34,7 +39,30 @@ pub fn audit(args: &AuditArgs) -> Result<Exit, CliError> {
         _ => Format::Table,
     };
     print(&render(&String::from_utf8_lossy(&bytes), &filter(args)?, format))?;
+    if format == Format::Table && unfiltered(args) {
+        let text = table(&Writes::read(&state).map_err(CliError::Audit)?);
+        if !text.is_empty() {
+            print(&format!("\nwrites\n{text}"))?;
+        }
+    }
     Ok(Exit::Ok)
+}
+
+fn show_writes(state: &Path, json: bool) -> Result<Exit, CliError> {
+    let writes = Writes::read(state).map_err(CliError::Audit)?;
+    let encode = |error: serde_json::Error| CliError::Io { doing: "encode the writes", source: error.into() };
+    let text = if json {
+        format!("{}\n", serde_json::to_string_pretty(&writes).map_err(encode)?)
+    } else {
+        table(&writes)
+    };
+    print(&text)?;
+    Ok(Exit::Ok)
+}
+
+fn unfiltered(args: &AuditArgs) -> bool {
+    let texts = [&args.turn, &args.host, &args.reason, &args.binary];
+    !args.denied && !args.allowed && texts.iter().all(|text| text.is_none())
 }
 
 fn prove(state: &Path, path: &Path, bytes: &[u8]) -> Result<Exit, CliError> {

@@ -81,6 +81,21 @@ pub enum CliError {
         /// The first thing that is wrong.
         fault: policy::record::Fault,
     },
+    /// The tools of a sandbox.
+    #[error(transparent)]
+    Tool(broker::mcp::call::CallError),
+    /// There are none here.
+    #[error("find the tools: this is no sandbox of a run with [agent.broker].enabled = true")]
+    NoTools,
+    /// The outbox.
+    #[error(transparent)]
+    Outbox(broker::writes::outbox::OutboxError),
+    /// A staged write whose system nobody configured.
+    #[error("send the write: no system is configured for a {0}")]
+    NoSystem(&'static str),
+    /// A staged write that was not sent, or that may have been.
+    #[error("{0}")]
+    NotSent(String),
     /// The file of the bearer token.
     #[error("read the bearer token")]
     Token(#[source] crate::sys::fs::FsError),
@@ -121,13 +136,16 @@ impl CliError {
                 StateError::Unfinished { .. } | StateError::Lock(LockError::Held { .. }),
             ))
             | CliError::Gateway(driver::GatewayError::Busy(_)) => Exit::State,
+            CliError::Run(RunError::Systems(_)) => Exit::Usage,
             CliError::Run(RunError::Sandbox(_) | RunError::SelfTest(_) | RunError::Egress(_))
             | CliError::Gateway(_) => Exit::Sandbox,
             CliError::Run(RunError::Setup(_)) | CliError::Scratch(_) => Exit::Setup,
             CliError::Token(_) | CliError::Url { .. } | CliError::Reason(_) | CliError::NoSandbox => {
                 Exit::Usage
             }
-            CliError::Audit(_) | CliError::Tampered { .. } => Exit::Failure,
+            CliError::NoTools | CliError::NoSystem(_) => Exit::Usage,
+            CliError::Audit(_) | CliError::Tampered { .. } | CliError::Tool(_) => Exit::Failure,
+            CliError::Outbox(_) | CliError::NotSent(_) => Exit::Failure,
             CliError::Run(_) | CliError::Init(_) | CliError::Keeper(_) | CliError::Io { .. } => Exit::Failure,
         }
     }
@@ -138,6 +156,10 @@ impl CliError {
         match self {
             CliError::Absent(_) => Some("`crucible --help` lists what there is".to_owned()),
             CliError::Unknown { near: Some(near), .. } => Some(format!("did you mean `{near}`?")),
+            CliError::NoSystem(_) => Some(
+                "declare its credential with [[capabilities.secret]], context = \"broker\", and set the variable and the system's URL"
+                    .to_owned(),
+            ),
             CliError::Unknown { near: None, .. } => Some("`crucible --help` lists what there is".to_owned()),
             CliError::Pack(PackError::Manifest { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
                 Some("name one with --manifest, or make one here with `crucible init`".to_owned())

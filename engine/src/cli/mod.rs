@@ -12,7 +12,10 @@ pub mod exposure;
 pub mod gateway;
 pub mod init;
 mod judged;
+pub mod outbox;
 pub mod run;
+pub mod tool;
+mod writes;
 
 use std::process::ExitCode;
 
@@ -62,6 +65,8 @@ fn other(command: Command) -> Result<Exit, CliError> {
             Err(unknown("plan ", word, &ABSENT_PLANS, &PLANS))
         }
         Command::Audit(args) => audit::audit(&args),
+        Command::Outbox { command } => outbox::outbox(&command),
+        Command::Tool { command } => tool::tool(&command),
         Command::Schema => {
             run::print(&format!("{:#}\n", crate::manifest::schema()))?;
             Ok(Exit::Ok)

@@ -8,5 +8,5 @@ pub mod write;
 
 pub use read::{Entry, LogReader, ReadError};
 pub use row::{Decision, Evidence, RowWire};
-pub use wire::{AgentEvent, Outcome, Phase, SessionEvent, TaskStatus};
+pub use wire::{AgentEvent, Outcome, OutputCounts, Phase, SessionEvent, TaskStatus};
 pub use write::{Durability, LogError, SessionLog};

@@ -1,6 +1,9 @@
 //! Turns events of a run into their JSON shapes (contract §7, note N9).
 //! It refuses to know files and sequence numbers.
 
+use std::collections::BTreeMap;
+
+use policy::outputs::{Document, Refusal};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -131,6 +134,20 @@ pub enum AgentEvent {
     /// Any kind that this build does not write.
     #[serde(other, skip_serializing)]
     Other,
+}
+
+/// How many writes a run came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputCounts {
+    /// Made at their systems.
+    pub written: u64,
+    /// Put into the outbox.
+    pub staged: u64,
+    /// Whose outcome nobody knows.
+    pub unknown: u64,
+    /// Refused, by the bound that refused them.
+    #[serde(default)]
+    pub refused: BTreeMap<String, u64>,
 }
 
 /// One line of the session log without its envelope.
@@ -277,6 +294,24 @@ pub enum SessionEvent {
         /// How many were denied.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         egress_denied: Option<u64>,
+        /// The writes to the outside, where the run could make any.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        outputs: Option<OutputCounts>,
+    },
+    /// The bounds of the run's writes (note N4).
+    Outputs {
+        /// As the broker was handed them.
+        bounds: Document,
+    },
+    /// A write that its bound refused (contract §1.9); the broker writes it.
+    OutputRefused {
+        /// Which bound, and why.
+        #[serde(flatten)]
+        refusal: Refusal,
+        /// The tool.
+        tool: String,
+        /// The turn.
+        turn: String,
     },
     /// Nothing more will run.
     Finished,

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::chart::{chart, short};
 use super::escape::{plain, plain_cut};
 use super::tally::{Brief, Tally};
-use crate::log::{Decision, Outcome};
+use crate::log::{Decision, Outcome, OutputCounts};
 
 /// How many rows are shown; of more, the kept ones and the last ones.
 const ROWS_MAX: usize = 20;
@@ -51,6 +51,9 @@ pub fn ending(tally: &Tally, places: Places<'_>, with_rows: bool) -> String {
     if let Some((allowed, denied)) = tally.egress {
         let _ = writeln!(text, "egress    {allowed} allowed, {denied} denied: `crucible audit` shows each");
     }
+    if let Some(outputs) = &tally.outputs {
+        writes(&mut text, outputs);
+    }
     if tally.settled() > 0 && tally.rows.iter().all(|row| row.iter == 0 || row.score.is_none()) {
         let _ = writeln!(text, "warning: none of the {} candidates could be scored", tally.settled());
     }
@@ -60,6 +63,24 @@ pub fn ending(tally: &Tally, places: Places<'_>, with_rows: bool) -> String {
     let _ = writeln!(text, "log       {}", places.session_log.display());
     let _ = writeln!(text, "report    {}", places.report.display());
     text
+}
+
+/// What was written, what waits for a person, and which bounds refused; nothing of a run that wanted to write nothing.
+fn writes(text: &mut String, outputs: &OutputCounts) {
+    let OutputCounts { written, staged, unknown, refused } = outputs;
+    let counts = [(written, "written"), (staged, "staged"), (unknown, "of unknown outcome")];
+    let told: Vec<String> = counts
+        .iter()
+        .filter(|(count, _)| **count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    if !told.is_empty() {
+        let next = if *staged > 0 { ": `crucible outbox list` shows what waits to be sent" } else { "" };
+        let _ = writeln!(text, "writes    {}{next}", told.join(", "));
+    }
+    for (bound, count) in refused {
+        let _ = writeln!(text, "refused   {count} by {}: `crucible audit --writes` shows each", plain(bound));
+    }
 }
 
 fn rows(text: &mut String, tally: &Tally) {

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::tally::{Brief, Tally};
-use crate::log::Outcome;
+use crate::log::{Outcome, OutputCounts};
 use crate::score::Score;
 
 /// The whole run for a script. Version 1: fields may be added, none changes its meaning.
@@ -37,6 +37,9 @@ pub struct Report<'a> {
     pub session_log: &'a Path,
     /// The workspace, at the best unless the outcome is `error`.
     pub workspace: &'a Path,
+    /// The writes to the outside, where there could be any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outputs: Option<&'a OutputCounts>,
     /// Each settled iteration, the baseline first.
     pub rows: &'a [Brief],
 }
@@ -64,6 +67,7 @@ impl<'a> Report<'a> {
             elapsed_secs,
             session_log,
             workspace,
+            outputs: tally.outputs.as_ref(),
             rows: &tally.rows,
         }
     }

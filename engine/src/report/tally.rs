@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::log::{Decision, Outcome, Phase, RowWire, SessionEvent};
+use crate::log::{Decision, Outcome, OutputCounts, Phase, RowWire, SessionEvent};
 use crate::score::Score;
 
 /// The longest note kept of one iteration, in characters.
@@ -56,6 +56,8 @@ pub struct Tally {
     pub best_snap: Option<String>,
     /// How many attempts of sandboxes to reach something were allowed and denied, where there were sandboxes.
     pub egress: Option<(u64, u64)>,
+    /// The writes to the outside, where there could be any.
+    pub outputs: Option<OutputCounts>,
     /// How it ended, and why.
     pub outcome: Option<(Outcome, String)>,
 }
@@ -90,6 +92,7 @@ impl Default for Tally {
             best: None,
             best_snap: None,
             egress: None,
+            outputs: None,
             outcome: None,
         }
     }
@@ -125,8 +128,9 @@ impl Tally {
                     kept_snap: row.kept_snap.clone(),
                 });
             }
-            SessionEvent::Summary { egress_allowed, egress_denied, .. } => {
+            SessionEvent::Summary { egress_allowed, egress_denied, outputs, .. } => {
                 self.egress = egress_allowed.zip(*egress_denied);
+                self.outputs.clone_from(outputs);
             }
             SessionEvent::Shutdown { outcome, reason } => self.outcome = Some((*outcome, reason.clone())),
             _ => {}

@@ -19,11 +19,13 @@ use tokio_util::sync::CancellationToken;
 use super::egress::{Broker, EgressError, SELF_TEST};
 use super::graph::Graph;
 use super::hands::{Apply, Hands, Tools, Turn};
+use super::mediate;
 use super::provision::{self, Carrier};
 use super::shell::{Ended, Shell, until};
 use super::state::{State, Terms};
 use super::statedir::{AUDIT_FILE, StateDir, StateError, run_name};
 use crate::agent::Template;
+use crate::agent::tools::Tokens;
 use crate::decide::Rule;
 use crate::judge::Measure;
 use crate::log::{Durability, LogError, Outcome, Phase, SessionEvent};
@@ -72,6 +74,12 @@ pub enum RunError {
     /// Something would reach the agent that nothing discloses.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; and to "))]
     Uncovered(Vec<Uncovered>),
+    /// The operator's systems for the run's writes.
+    #[error(transparent)]
+    Systems(#[from] mediate::SystemsError),
+    /// No token for a turn.
+    #[error("make a token")]
+    Token(#[source] std::io::Error),
     /// Pack commands cannot be run here.
     #[error("run the pack's commands")]
     Keeper(#[from] KeeperError),
@@ -120,6 +128,7 @@ pub async fn conduct(plan: &RunPlan, state_dir: &StateDir, given: Given) -> Resu
         told,
         deadline: plan.limits.max_time,
         control: state_dir.control(),
+        writes: None,
         broker: None,
     };
     shell.write(&start(plan), Durability::Durable)?;
@@ -160,11 +169,14 @@ async fn prepare_and_run(
     shell: &mut Shell,
 ) -> Result<Ended, RunError> {
     // Whether a sandbox can be had is known before anything is cloned or spent.
-    shell.broker = plan.agent.sandbox.as_ref().map(|_| broker(plan, env)).transpose()?;
+    shell.broker = plan.agent.sandbox.as_ref().map(|_| mediating(plan, env)).transpose()?;
     let gateway = shell.broker.as_ref().map(|broker| gateway(state_dir.path(), broker)).transpose()?;
     if let Some(gateway) = &gateway {
         let msg = format!("layers of the sandbox:\n{}", gateway.layers().join("\n"));
         shell.write(&SessionEvent::Note { msg }, Durability::Buffered)?;
+        shell.writes = Some(plan.state_dir.clone());
+        let bounds = plan.outputs.document();
+        shell.write(&SessionEvent::Outputs { bounds }, Durability::Buffered)?;
     }
     let client = match &gateway {
         Some(gateway) => Some(driver::Client::unix(gateway.socket()).await.map_err(RunError::Gateway)?),
@@ -360,11 +372,25 @@ pub fn gateway(state_dir: &Path, broker: &Arc<Broker>) -> Result<driver::Gateway
 pub fn broker(plan: &RunPlan, env: &Environment) -> Result<Arc<Broker>, RunError> {
     let launch = launch(plan, env).map_err(RunError::Proxy)?;
     let audit = plan.state_dir.join(AUDIT_FILE);
-    Ok(Arc::new(Broker::start(launch, audit).map_err(RunError::Egress)?))
+    Ok(Arc::new(Broker::start(launch, audit, None, Tokens::default())?))
+}
+
+/// The same for a run, whose writes go through it (contract §1.9).
+fn mediating(plan: &RunPlan, env: &Environment) -> Result<Arc<Broker>, RunError> {
+    let (writes, projection) = mediate::mediated(plan, env)?;
+    let launch = Launch { writes: Some(writes), ..launch(plan, env).map_err(RunError::Proxy)? };
+    let tokens = Tokens::default();
+    // A token that nobody is told: the self-test sees that without it there are no tools.
+    tokens.begin(SELF_TEST).map_err(RunError::Token)?;
+    let audit = plan.state_dir.join(AUDIT_FILE);
+    Ok(Arc::new(Broker::start(launch, audit, Some(&projection), tokens)?))
 }
 
 /// What the broker's child is told: the host's own way out, and what no record may show.
-fn launch(plan: &RunPlan, env: &Environment) -> Result<Launch, ParentError> {
+///
+/// # Errors
+/// A proxy URL that cannot be used.
+pub fn launch(plan: &RunPlan, env: &Environment) -> Result<Launch, ParentError> {
     let text = |names: [&str; 2]| {
         let values = names.into_iter().filter_map(|name| env.value(name)).filter_map(|value| value.to_str());
         values.map(str::to_owned).find(|value| !value.is_empty())
@@ -383,11 +409,12 @@ fn launch(plan: &RunPlan, env: &Environment) -> Result<Launch, ParentError> {
 /// # Errors
 /// What passed or was not there, a line for each way.
 pub async fn self_test(client: &driver::Client, sandbox: &SandboxPlan) -> Result<(), RunError> {
+    let own = sandbox.broker.as_ref().map(|url| url.target.to_string());
     let trial = Trial {
         name: SELF_TEST.to_owned(),
         egress: sandbox.egress.document(),
         limits: sandbox.limits,
-        command: [PROGRAM, "broker", "probe"].map(str::to_owned).to_vec(),
+        command: [PROGRAM, "broker", "probe"].map(str::to_owned).into_iter().chain(own).collect(),
         timeout: Some(TRIAL),
     };
     match trial::run(client, trial).await {

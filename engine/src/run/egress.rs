@@ -10,11 +10,15 @@ use std::time::Duration;
 
 use broker::client::{Attachment, Client, ClientError};
 use broker::launch::Launch;
+use broker::project::{Projection, ProjectionError};
+use broker::systems::Secret;
 use driver::network::{Answer, Network, Outlets};
 use policy::record::{Fault, Head, verify};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::agent::tools::Tokens;
 use crate::sys::chain;
+use crate::sys::env::Environment;
 use crate::sys::fs::{FsError, PrivateFile, private_file};
 use crate::sys::helper::Helper;
 
@@ -45,6 +49,9 @@ pub enum EgressError {
     /// What the audit file holds is not what was written.
     #[error("go on with the audit file: {0}")]
     Chain(#[from] Fault),
+    /// The bounds of the run's writes.
+    #[error(transparent)]
+    Bounds(#[from] ProjectionError),
     /// Its thread is gone.
     #[error("reach the broker's keeper")]
     Keeper,
@@ -78,6 +85,7 @@ enum Ask {
 #[derive(Debug)]
 pub struct Broker {
     asks: Mutex<Option<mpsc::UnboundedSender<Ask>>>,
+    tokens: Tokens,
     deaths: watch::Receiver<u32>,
     thread: Option<JoinHandle<()>>,
 }
@@ -85,24 +93,42 @@ pub struct Broker {
 impl Broker {
     /// Takes over the audit file at `audit`. No child is started yet; each is launched with `launch` and where the file ends.
     ///
+    /// `projection` are the bounds of the run's writes, where it has any; the child gets them as its only variables.
+    ///
     /// # Errors
     /// When no thread can be had.
-    pub fn start(launch: Launch, audit: PathBuf) -> Result<Broker, EgressError> {
+    pub fn start(
+        launch: Launch,
+        audit: PathBuf,
+        projection: Option<&Projection>,
+        tokens: Tokens,
+    ) -> Result<Broker, EgressError> {
+        let mut env = Environment::empty();
+        for (name, value) in projection.map(Projection::variables).transpose()?.into_iter().flatten() {
+            env.set(name, value);
+        }
         let (asks, asked) = mpsc::unbounded_channel();
         let (died, deaths) = watch::channel(0);
-        let keeper = Keeper { launch, audit, running: None, died, allowed: 0, denied: 0 };
+        let known = tokens.clone();
+        let keeper = Keeper { launch, env, tokens, audit, running: None, died, allowed: 0, denied: 0 };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(EgressError::Start)?;
         let thread = std::thread::Builder::new().name("broker".to_owned());
         let thread =
             thread.spawn(move || runtime.block_on(keeper.serve(asked))).map_err(EgressError::Start)?;
-        Ok(Broker { asks: Mutex::new(Some(asks)), deaths, thread: Some(thread) })
+        Ok(Broker { tokens: known, asks: Mutex::new(Some(asks)), deaths, thread: Some(thread) })
     }
 
     /// How often in a row the child died or could not be started; a turn that ended well makes it zero.
     #[must_use]
     pub fn deaths(&self) -> watch::Receiver<u32> {
         self.deaths.clone()
+    }
+
+    /// The tokens of turns that may call tools.
+    #[must_use]
+    pub fn tokens(&self) -> Tokens {
+        self.tokens.clone()
     }
 
     /// Where the audit file ends, and what it holds.
@@ -152,6 +178,8 @@ impl Network for Broker {
 /// What the thread has.
 struct Keeper {
     launch: Launch,
+    env: Environment,
+    tokens: Tokens,
     audit: PathBuf,
     running: Option<Running>,
     died: watch::Sender<u32>,
@@ -210,8 +238,9 @@ impl Keeper {
         }
         let Some(running) = &mut self.running else { return Err(EgressError::Keeper) };
         let Outlets { id, turn, policy, sockets, inside } = outlets;
-        let attachment =
-            Attachment { id: id.clone(), turn, policy, sockets, token: None, inside: Some(inside) };
+        let token = self.tokens.of(&turn).map(Secret::new);
+        let inside = Some(inside);
+        let attachment = Attachment { id: id.clone(), turn, policy, sockets, token, inside };
         let attached = running.client.attach(attachment).await;
         if attached.is_ok() {
             running.attached.insert(id);
@@ -265,7 +294,7 @@ impl Keeper {
         let file = private_file(&self.audit, PrivateFile::Append)?;
         let head = Some(verify(&self.written()?, None)?).filter(|head| head.seq > 0);
         let launch = Launch { head, ..self.launch.clone() };
-        let (helper, socket) = Helper::start(broker::ROLE).map_err(EgressError::Start)?;
+        let (helper, socket) = Helper::start(broker::ROLE, &self.env).map_err(EgressError::Start)?;
         let client = tokio::time::timeout(LAUNCH, Client::launch(socket, &launch, file.as_fd())).await;
         let client = client.map_err(|_| EgressError::Slow)??;
         Ok(Running { client, helper, attached: BTreeSet::new() })

@@ -7,6 +7,7 @@ pub mod egress;
 pub mod event;
 pub mod graph;
 pub mod hands;
+pub mod mediate;
 mod provision;
 mod settling;
 pub mod shell;
@@ -14,6 +15,7 @@ pub mod state;
 pub mod statedir;
 pub mod step;
 pub mod tail;
+pub mod writes;
 
 pub use effect::{Effect, Job};
 pub use event::{Candidate, Event, EventKind, Interrupt, TaskEnd, TaskReport};

@@ -7,6 +7,7 @@ use super::begin::RunError;
 use super::egress::Broker;
 use super::hands::Turn;
 use crate::agent::relay::{Held, Relays};
+use crate::agent::tools::ToolAccess;
 use crate::agent::{CommandTurn, SandboxTurn};
 use crate::plan::{RunPlan, SandboxPlan, VALUE_LEAST};
 use crate::sys::env::Environment;
@@ -62,6 +63,10 @@ fn in_sandbox(plan: &RunPlan, sandbox: &SandboxPlan, relays: Relays, carrier: Ca
         layers: carrier.layers,
         policy: sandbox.egress.document(),
         deaths: carrier.broker.deaths(),
+        tools: sandbox
+            .broker
+            .as_ref()
+            .map(|url| ToolAccess { url: format!("http://{}", url.target), tokens: carrier.broker.tokens() }),
         limits: sandbox.limits,
         timeout: Some(agent.timeout),
         idle_timeout: agent.idle_timeout,

@@ -42,6 +42,8 @@ pub struct Shell {
     pub deadline: Option<Duration>,
     /// `state/control.json`, by which another process asks for the end.
     pub control: PathBuf,
+    /// The state directory, where the run can make writes: their record is there.
+    pub writes: Option<PathBuf>,
     /// Answers for the sandboxes of the run, where it has any.
     pub broker: Option<Arc<Broker>>,
 }
@@ -143,6 +145,9 @@ impl Shell {
 
     /// A summary with where the audit file ends; every other line as it is.
     async fn with_egress(&mut self, mut event: SessionEvent) -> Result<SessionEvent, LogError> {
+        if let (SessionEvent::Summary { outputs, .. }, Some(state)) = (&mut event, &self.writes) {
+            *outputs = super::writes::counts(state);
+        }
         let Some(broker) = &self.broker else { return Ok(event) };
         if let SessionEvent::Summary { egress_seq, egress_head, egress_allowed, egress_denied, .. } =
             &mut event

@@ -17,10 +17,19 @@ use crate::world::CLAIM_FILE;
 /// The record of what sandboxes asked for, in a state directory.
 pub const AUDIT_FILE: &str = "egress.jsonl";
 
+/// The session log, in a state directory.
+pub const SESSION_FILE: &str = "session.jsonl";
+/// The record of the run's writes, in a state directory.
+pub const LEDGER_FILE: &str = "outputs.jsonl";
+/// Where writes without a system wait for a person, in a state directory.
+pub const OUTBOX: &str = "outbox";
+
 /// What belongs to one run and is put away with it. The lock and the workspace's ownership stay.
-const OF_ONE_RUN: [&str; 9] = [
+const OF_ONE_RUN: [&str; 11] = [
     AUDIT_FILE,
-    "session.jsonl",
+    LEDGER_FILE,
+    OUTBOX,
+    SESSION_FILE,
     "report.json",
     "control.json",
     "git",
@@ -148,7 +157,7 @@ impl StateDir {
     /// `session.jsonl`
     #[must_use]
     pub fn session_log(&self) -> PathBuf {
-        self.path.join("session.jsonl")
+        self.path.join(SESSION_FILE)
     }
 
     /// `report.json`

@@ -429,6 +429,7 @@ impl Fold {
             egress_head: None,
             egress_allowed: None,
             egress_denied: None,
+            outputs: None,
         };
         self.log(summary, Durability::Buffered);
         self.log(SessionEvent::Finished, Durability::Buffered);

@@ -28,17 +28,16 @@ pub struct Helper {
 }
 
 impl Helper {
-    /// Starts the child as `name`, with one end of a socket as its standard input and this process's standard error. To be
-    /// called within a runtime, by a thread that lives as long as the child should.
+    /// Starts the child as `name`, with one end of a socket as its standard input, this process's standard error, and no
+    /// variables but `env`, which holds no secret: a process's first environment can be read in /proc. To be called within a runtime, by a thread that lives as long as the child should.
     ///
     /// # Errors
     /// Whatever the system refused.
-    pub fn start(name: &str) -> io::Result<(Helper, UnixStream)> {
+    pub fn start(name: &str, env: &Environment) -> io::Result<(Helper, UnixStream)> {
         let (ours, theirs) = UnixStream::pair()?;
         let (end, output) = io::pipe()?;
         let none: [&str; 0] = [];
-        // An empty environment, for a process's first one can be read in /proc.
-        let mut command = command(Path::new("/proc/self/exe"), none, &Environment::empty());
+        let mut command = command(Path::new("/proc/self/exe"), none, env);
         // A group of its own: the terminal's signals are the engine's to act on.
         command.arg0(name).current_dir("/").process_group(0);
         command.stdin(OwnedFd::from(theirs)).stdout(OwnedFd::from(output));

@@ -102,6 +102,9 @@ impl Egress {
 
 /// What one entry for the target says.
 pub(super) fn weigh<'a>(entry: &'a Entry, ask: &Ask<'_>) -> Result<Grant<'a>, Reason> {
+    if entry.is_own() && ask.way != Way::Own {
+        return Err(Reason::OwnUrl);
+    }
     entry.binaries.admit(ask.caller)?;
     let endpoint = &entry.endpoint;
     let carry = match (endpoint.protocol, ask.way) {

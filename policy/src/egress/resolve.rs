@@ -17,6 +17,8 @@ use crate::host::{Host, HostError, Port, Target};
 
 /// The version of [`Document`].
 const VERSION: u32 = 1;
+/// What the broker's own entry is for.
+const BROKER: &str = "broker";
 /// More entries than this are refused.
 const ENTRIES_MAX: usize = 100_000;
 
@@ -172,7 +174,8 @@ impl Egress {
 
     /// The ports on which connections to names and addresses are taken without a proxy.
     pub fn transparent_ports(&self) -> BTreeSet<Port> {
-        self.entries.iter().filter(|entry| !entry.is_local()).map(|entry| entry.endpoint.port).collect()
+        let away = self.entries.iter().filter(|entry| !entry.is_local() && !entry.is_own());
+        away.map(|entry| entry.endpoint.port).collect()
     }
 
     /// The listed addresses that are to lead to the broker inside the sandbox.
@@ -189,7 +192,7 @@ impl Egress {
     pub fn loopback_listeners(&self) -> Vec<(SocketAddr, Target)> {
         let mut seen = HashSet::new();
         let mut found = Vec::new();
-        for entry in self.entries.iter().filter(|entry| entry.is_local()) {
+        for entry in self.entries.iter().filter(|entry| entry.is_local() && !entry.is_own()) {
             let Some(host) = exact(&entry.endpoint.pattern) else { continue };
             let addresses = match host {
                 Host::Ip(address) => vec![*address],
@@ -203,6 +206,18 @@ impl Egress {
             }
         }
         found
+    }
+
+    /// The broker's own URL and the address inside the sandbox at which it is served (N14): its own, where it is one, and
+    /// otherwise loopback, to which the sandbox's `/etc/hosts` leads its name.
+    pub fn own(&self) -> Option<(Target, IpAddr)> {
+        let entry = self.entries.iter().find(|entry| entry.is_own())?;
+        let host = exact(&entry.endpoint.pattern)?.clone();
+        let at = match &host {
+            Host::Ip(address) => *address,
+            Host::Name(_) => Ipv4Addr::LOCALHOST.into(),
+        };
+        Some((Target { host, port: entry.endpoint.port }, at))
     }
 
     /// The list as it travels.
@@ -254,6 +269,11 @@ impl Entry {
             binaries: Binaries::Any,
             named: true,
         }
+    }
+
+    /// Whether it is the broker's own URL, which a listener inside the sandbox serves and nothing is dialled for.
+    pub fn is_own(&self) -> bool {
+        matches!(&self.source, Source::Engine(what) if what == BROKER)
     }
 
     /// Which addresses beside public ones it may lead to: private ones, and this host's own (N13).
@@ -381,6 +401,6 @@ impl BrokerUrl {
 
     /// Its entry in the list.
     pub fn plumbing(&self) -> Plumbing {
-        Plumbing { what: "broker".to_owned(), target: self.target.clone() }
+        Plumbing { what: BROKER.to_owned(), target: self.target.clone() }
     }
 }

@@ -1,11 +1,13 @@
 //! Turns what the launch document says of the operator's systems into values that can be used and not shown.
 //! It refuses to know where the credentials were kept.
 
+pub mod url;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::url::{Url, UrlError};
+use self::url::{Url, UrlError};
 
 /// A credential. Nothing shows it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -15,14 +15,13 @@ use rustix::fs::OFlags;
 use sha2::{Digest as _, Sha256};
 use tokio::time::timeout;
 
-use super::admit::{Admitted, Denied, Gate, Opened, Permit, Wanted};
-use super::durable::Points;
-use super::resume::ResumeError;
 use crate::control::{Answer, Wish};
 use crate::launch::Writes;
 use crate::limits::Limits;
 use crate::project::Projection;
-use crate::tools::{ConfigError, Fetcher, Tools, hex};
+use crate::systems::ConfigError;
+use crate::tools::{Fetcher, Tools, hex};
+use crate::writes::{Admitted, Denied, Gate, Opened, Permit, Points, ResumeError, Wanted};
 
 /// How long a wish may wait for an earlier one with its key.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,0 +1,69 @@
+//! Turns a script in a sandbox into a caller of the broker's tools (`tool`).
+//! It refuses to know any tool: the broker lists them.
+
+use std::io::Read as _;
+
+use broker::mcp::call::{CallError, Caller};
+use serde_json::{Map, Value};
+
+use super::args::{ToolCallArgs, ToolCommand};
+use super::error::CliError;
+use super::exit::Exit;
+use super::run::{print, runtime};
+use crate::report::plain;
+use crate::sys::env::Environment;
+
+/// The most that is read of standard input, in bytes.
+const INPUT_MAX: u64 = 16 << 20;
+
+/// Lists or calls tools.
+///
+/// # Errors
+/// Where there are none, and arguments that are no JSON object. A tool that fails is an exit code.
+pub fn tool(command: &ToolCommand) -> Result<Exit, CliError> {
+    let caller = caller(&Environment::of_this_process())?;
+    match command {
+        ToolCommand::List { json } => {
+            let tools = runtime()?.block_on(caller.list()).map_err(CliError::Tool)?;
+            print(&if *json { format!("{:#}\n", Value::Array(tools)) } else { table(&tools) })?;
+            Ok(Exit::Ok)
+        }
+        ToolCommand::Call(args) => {
+            let arguments = arguments(args)?;
+            let (failed, said) =
+                runtime()?.block_on(caller.call(&args.name, arguments)).map_err(CliError::Tool)?;
+            print(&format!("{said}\n"))?;
+            Ok(if failed { Exit::Failure } else { Exit::Ok })
+        }
+    }
+}
+
+fn caller(env: &Environment) -> Result<Caller, CliError> {
+    let value = |name: &str| env.value(name).and_then(|value| value.to_str()).map(str::to_owned);
+    let (url, token) = value(broker::mcp::URL).zip(value(broker::mcp::TOKEN)).ok_or(CliError::NoTools)?;
+    Caller::new(&url, token).map_err(CliError::Tool)
+}
+
+fn arguments(args: &ToolCallArgs) -> Result<Map<String, Value>, CliError> {
+    let text = if args.json == "-" {
+        let mut text = String::new();
+        let read = std::io::stdin().lock().take(INPUT_MAX).read_to_string(&mut text);
+        read.map_err(|source| CliError::Io { doing: "read the arguments", source })?;
+        text
+    } else {
+        args.json.clone()
+    };
+    serde_json::from_str(&text).map_err(|error| CliError::Tool(CallError::Malformed(error.to_string())))
+}
+
+/// A line for each tool, with the names of its arguments.
+fn table(tools: &[Value]) -> String {
+    let line = |tool: &Value| {
+        let names = tool["inputSchema"]["properties"].as_object().map(|all| all.keys().cloned().collect());
+        let names: Vec<String> = names.unwrap_or_default();
+        let (name, about) = (&tool["name"], &tool["description"]);
+        let text = |value: &Value| plain(value.as_str().unwrap_or_default()).to_string();
+        format!("{:<16} {}  {}\n", text(name), names.join(", "), text(about))
+    };
+    tools.iter().map(line).collect()
+}

@@ -1,0 +1,91 @@
+//! Turns the bounds and credentials of a plan into what the broker's child is started with (contract §1.9, notes N4, N12).
+//! It refuses to make a write, and to show a credential.
+
+use broker::launch::Writes;
+use broker::project::Projection;
+use broker::systems::{Chat, ConfigError, Registry, Secret, Systems, Tracker, TrackerKind};
+use policy::capability::Context;
+use policy::record::Redactor;
+
+use super::statedir::{LEDGER_FILE, OUTBOX, SESSION_FILE};
+use crate::plan::RunPlan;
+use crate::sys::env::Environment;
+
+/// GitHub's own API, unless `GITHUB_API_URL` names another.
+const GITHUB: &str = "https://api.github.com";
+
+/// Why the operator's systems cannot be used. Reads as what follows "failed to".
+#[derive(Debug, thiserror::Error)]
+pub enum SystemsError {
+    /// Two trackers, of which no comment could choose one.
+    #[error("choose a tracker: credentials of both jira and github are declared with context = \"broker\"")]
+    TwoTrackers,
+    /// A credential without the place that it is for.
+    #[error("use the {system}: its credential is set, and {variable}, which says where it is, is not")]
+    NoPlace {
+        /// Which.
+        system: &'static str,
+        /// The variable.
+        variable: &'static str,
+    },
+    /// A URL that cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+}
+
+/// What the child is told of writes: their record and systems in its launch document, their bounds in its environment.
+///
+/// # Errors
+/// See [`SystemsError`].
+pub fn mediated(plan: &RunPlan, env: &Environment) -> Result<(Writes, Projection), SystemsError> {
+    let state = &plan.state_dir;
+    let writes =
+        Writes { ledger: state.join(LEDGER_FILE), outbox: state.join(OUTBOX), systems: systems(plan, env)? };
+    Ok((writes, Projection { outputs: plan.outputs.clone(), session_log: state.join(SESSION_FILE) }))
+}
+
+/// The systems that the operator configured: by the value of a credential that the manifest declares for the broker, and
+/// the variable that says where the system is. A system without them is absent, and what goes there is staged.
+///
+/// # Errors
+/// See [`SystemsError`].
+pub fn systems(plan: &RunPlan, env: &Environment) -> Result<Systems, SystemsError> {
+    let text = |name: &str| env.value(name).and_then(|value| value.to_str()).filter(|text| !text.is_empty());
+    let secret = |system: &str| {
+        let held = plan.secrets.iter().filter(|secret| secret.context == Context::Broker);
+        let mut of = held.filter(|secret| secret.system.eq_ignore_ascii_case(system));
+        of.find_map(|secret| text(secret.name.as_str())).map(Secret::new)
+    };
+    let at = |system, variable| {
+        text(variable).map(str::to_owned).ok_or(SystemsError::NoPlace { system, variable })
+    };
+    let tracker = match (secret("jira"), secret("github")) {
+        (Some(_), Some(_)) => return Err(SystemsError::TwoTrackers),
+        (Some(token), None) => {
+            let user = text("JIRA_USER").map(str::to_owned);
+            Some(Tracker { kind: TrackerKind::Jira, url: at("jira", "JIRA_URL")?, user, token })
+        }
+        (None, Some(token)) => {
+            let url = text("GITHUB_API_URL").unwrap_or(GITHUB).to_owned();
+            Some(Tracker { kind: TrackerKind::Github, url, user: None, token })
+        }
+        (None, None) => None,
+    };
+    let password = secret("registry");
+    let registry = match (text("REGISTRY_HOST"), password) {
+        (None, Some(_)) => at("registry", "REGISTRY_HOST").map(|_| None)?,
+        (host, password) => {
+            let user = text("REGISTRY_USER").map(str::to_owned);
+            host.map(|host| Registry { host: host.to_owned(), user, password })
+        }
+    };
+    let systems = Systems { tracker, chat: secret("slack").map(|webhook| Chat { webhook }), registry };
+    systems.check()?;
+    Ok(systems)
+}
+
+/// A text without the credentials of these systems.
+#[must_use]
+pub fn shown(systems: &Systems, text: &str) -> String {
+    Redactor::new(systems.secrets()).secrets(text)
+}
