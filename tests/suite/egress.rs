@@ -1,13 +1,10 @@
 //! Contract §6.1: what a sandbox reaches, and the record of what it tried.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
-
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::support::{COUNT, Pack, RAISE, Ran};
+use crate::support::{COUNT, Pack, RAISE, Ran, hello_server as server};
 
 /// Bash that sends a request to a host and port and prints what comes back, alone: a second program that held the
 /// connection would make it nobody's.
@@ -27,26 +24,6 @@ fn pack(agent: &str, lists: &str) -> Pack {
 
 fn bash(script: &str) -> String {
     format!("bash -c '{ASK}{script}'; {RAISE}")
-}
-
-/// A server of this host that says hello to every request; answers its port.
-fn server() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let mut request = Vec::new();
-            let mut byte = [0];
-            while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|count| count == 1) {
-                request.extend(byte);
-            }
-            // A client that went away is the sandbox's affair.
-            let _ =
-                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello");
-        }
-    });
-    port
 }
 
 /// Runs without a proxy of this machine's.

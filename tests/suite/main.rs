@@ -13,6 +13,7 @@ mod cases;
 mod cli;
 mod egress;
 mod examples;
+mod exposure;
 mod judge;
 mod keeper;
 mod run;
