@@ -69,7 +69,8 @@ fn what_this_build_does_not_have_is_refused_by_name() {
         &["--resume"][..],
         &["--max-cost", "1"],
         &["--wide", "3"],
-        &["plan", "exposure"],
+        &["plan", "run"],
+        &["plan", "compile-workflow", "--file", "x"],
         &["scope", "--pack", "."],
     ] {
         let ran = pack.run(args);

@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::support::{COUNT, Pack, RAISE, Ran};
+use crate::support::{COUNT, Pack, RAISE, Ran, hello_server as server};
 
 /// Bash that sends a request to a host and port and prints what comes back, alone: a second program that held the
 /// connection would make it nobody's.
@@ -28,26 +28,6 @@ fn pack(agent: &str, lists: &str) -> Pack {
 
 fn bash(script: &str) -> String {
     format!("bash -c '{ASK}{script}'; {RAISE}")
-}
-
-/// A server of this host that says hello to every request; answers its port.
-fn server() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let mut request = Vec::new();
-            let mut byte = [0];
-            while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|count| count == 1) {
-                request.extend(byte);
-            }
-            // A client that went away is the sandbox's affair.
-            let _ =
-                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello");
-        }
-    });
-    port
 }
 
 /// Runs without a proxy of this machine's.
@@ -187,7 +167,7 @@ fn a_program_that_is_not_listed_reaches_nothing() {
 }
 
 /// The broker of a running engine.
-fn broker_of(engine: u32) -> Pid {
+pub(crate) fn broker_of(engine: u32) -> Pid {
     let is_broker = |pid: &i32| {
         let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
         let parent = read("stat").rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)?.parse().ok());

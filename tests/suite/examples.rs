@@ -85,6 +85,14 @@ fn airgap() {
     let denied = text.lines().filter(|line| line.contains("\"turn\":\"turn-") && line.contains("\"deny\""));
     assert!(denied.count() >= 4, "each turn was denied something: {text}");
     assert!(!text.contains("\"allow\""), "{text}");
+    let log = pack.read("pack/state/session.jsonl");
+    let refused: Vec<_> = log.lines().filter(|line| line.contains("\"kind\":\"output_refused\"")).collect();
+    assert_eq!(refused.len(), 2, "{log}");
+    assert!(refused.iter().all(|row| row.contains("\"bound\":\"[outputs.tracker-comment].count\"")), "{refused:?}");
+    let waiting = std::fs::read_dir(pack.path("pack/state/outbox")).unwrap().flatten();
+    let mut waiting: Vec<_> = waiting.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    waiting.sort();
+    assert_eq!(waiting, ["000001.json", "000002.json"]);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! A pack in a temporary directory, the binary run on it, and what it left.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -205,4 +207,24 @@ impl Skip {
             Skip::NotRoot => "not root, so it cannot become another user",
         }
     }
+}
+
+/// A server of this host that says hello to every request; answers its port.
+pub(crate) fn hello_server() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = Vec::new();
+            let mut byte = [0];
+            while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|count| count == 1) {
+                request.extend(byte);
+            }
+            // A client that went away is the sandbox's affair.
+            let _ =
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello");
+        }
+    });
+    port
 }

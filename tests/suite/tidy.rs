@@ -232,6 +232,7 @@ fn generated(page: &str, text: &str) {
 fn generated_pages_are_up_to_date() {
     generated("docs/src/exit-codes.md", &engine::cli::exit::reference());
     generated("docs/src/egress.md", &broker::reference::page());
+    generated("docs/src/exposure-format.md", &policy::exposure::page());
     generated("docs/src/manifest.md", &engine::manifest::reference());
 }
 

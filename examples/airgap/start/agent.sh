@@ -30,4 +30,9 @@ try "by git" git ls-remote https://github.com/example/sort
 try "by name" getent hosts github.com
 try "by a tunnel of its own" tunnel
 
+# It tells its item what it did. A comment leaves the sandbox only through the broker, which counts; when the run's comments
+# are spent the call fails with the bound that says so, and the agent goes on.
+/run/crucible tool call tracker_comment --json '{"body": "One step better, and no upstream fix was reachable."}' ||
+    echo "tracker: refused"
+
 n=$(cat comparisons) && echo $((n - n / 4)) >comparisons
