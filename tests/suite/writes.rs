@@ -92,7 +92,9 @@ fn request(stream: &mut std::net::TcpStream) -> String {
         head.extend(byte);
     }
     let head = String::from_utf8(head).unwrap();
-    let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+    let length = head
+        .lines()
+        .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
     let mut body = vec![0; length.unwrap_or(0)];
     stream.read_exact(&mut body).unwrap();
     format!("{head}{}", String::from_utf8_lossy(&body))
@@ -168,8 +170,10 @@ fn an_agent_finds_its_tools_and_nothing_of_what_bounds_them() {
 #[test]
 fn a_comment_is_made_by_the_broker_and_its_credential_is_nowhere_else() {
     let jira = Jira::start(false);
-    let steal = "env > env.txt; cat /proc/self/environ > environ.txt; /run/crucible tool call tracker_get > item.txt";
-    let pack = pack(&format!("{steal}; {}; {}; {}", comment("one"), comment("two"), comment("three")), SECRET);
+    let steal =
+        "env > env.txt; cat /proc/self/environ > environ.txt; /run/crucible tool call tracker_get > item.txt";
+    let pack =
+        pack(&format!("{steal}; {}; {}; {}", comment("one"), comment("two"), comment("three")), SECRET);
     pack.write("measure.sh", &format!("env > judge.txt\n{COUNT}"));
     let env = [("JIRA_API_TOKEN", CANARY), ("JIRA_URL", jira.url.as_str()), ("RUST_LOG", "trace")];
     let ran = run(&pack, &["--iterations", "1"], &env);
@@ -188,7 +192,10 @@ fn a_comment_is_made_by_the_broker_and_its_credential_is_nowhere_else() {
     assert!(!ran.stdout().contains(CANARY) && !ran.stderr().contains(CANARY));
     let rows = refusals(&ran.log);
     assert_eq!(rows.len(), 1);
-    assert_eq!((&rows[0]["bound"], &rows[0]["turn"]), (&"[outputs.tracker-comment].count".into(), &"turn-1".into()));
+    assert_eq!(
+        (&rows[0]["bound"], &rows[0]["turn"]),
+        (&"[outputs.tracker-comment].count".into(), &"turn-1".into())
+    );
     let audit = run(&pack, &["audit", "--writes"], &[]).stdout();
     assert!(audit.contains("tracker-comment    2 of 2 used, 1 refused  PROJ-1  (manifest)"), "{audit}");
     assert_eq!(audit.matches(" written\n").count(), 2, "{audit}");
@@ -235,7 +242,12 @@ fn what_waits_in_the_outbox_is_sent_once_or_dropped() {
 #[test]
 fn a_broker_that_is_killed_and_its_successor_have_one_count() {
     let first = "if grep -q \"Iteration 1 of\"; then ";
-    let agent = format!("{first} {}; echo be''gun; sleep 1000; fi; {}; {}", comment("one"), comment("two"), comment("three"));
+    let agent = format!(
+        "{first} {}; echo be''gun; sleep 1000; fi; {}; {}",
+        comment("one"),
+        comment("two"),
+        comment("three")
+    );
     let pack = pack(&agent, "");
     let child = pack.command(&["--iterations", "2"]).spawn().unwrap();
     while !pack.log_text().contains("begun") {

@@ -233,8 +233,7 @@ mod tests {
             for rule in table.rules {
                 let names: &[&str] = match rule {
                     Rule::OneOf(names) => names,
-                    Rule::Either(a, b)
-                    | Rule::NotBoth(a, b)
+                    Rule::NotBoth(a, b)
                     | Rule::Pair(a, b)
                     | Rule::OnlyWith(a, _, b)
                     | Rule::NotWith(a, _, b)

@@ -6,8 +6,6 @@ use tempfile::TempDir;
 
 use policy::egress::{Declared, Egress};
 
-use std::fs;
-
 use super::*;
 use crate::manifest::{SandboxLimits, TrafficLimits};
 

@@ -1,6 +1,6 @@
 //! What is said about each mistake, alone and beside others.
 
-use broker::limits::{Limit, Unit};
+use ::broker::limits::{Limit, Unit};
 
 use super::*;
 
