@@ -55,7 +55,7 @@ const TABLE: [(Exit, u8, &str); 13] = [
     (
         Exit::Sandbox,
         8,
-        "A layer that the sandbox must have cannot be had here. The message names it and the remedy.",
+        "A layer that the sandbox must have cannot be had here, or the self-test of its ways out and of what it trusts failed. The message names which.",
     ),
     (Exit::Budget, 10, "A run ended because a ceiling refused further work."),
     (Exit::Stopped, 11, "A run was ended by its operator."),
