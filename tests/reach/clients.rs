@@ -243,7 +243,7 @@ fn node(world: &World) {
     let Some(node) = find("node") else { return missing("node") };
     let script = "
         get() { node -e 'fetch(process.argv[1]).then(r => r.text()).then(t => process.stdout.write(t), e => { console.log(String(e.cause)); process.exit(1) })' \"$1\"; }
-        get https://web.test/ > fetch.txt 2>&1
+        get https://web.test/ > fetch.txt
         get https://unlisted.test/ > denied.txt 2>&1; echo $? >> denied.txt";
     let pack = client(world, script, "web.test", &node);
     once(&pack);

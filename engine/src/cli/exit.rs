@@ -66,7 +66,7 @@ const TABLE: [(Exit, u8, &str); 16] = [
     (
         Exit::Sandbox,
         8,
-        "A layer that the sandbox must have cannot be had here. The message names it and the remedy.",
+        "A layer that the sandbox must have cannot be had here, or the self-test of its ways out and of what it trusts failed. The message names which.",
     ),
     (
         Exit::Torn,
