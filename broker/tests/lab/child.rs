@@ -62,7 +62,6 @@ fn start() -> (Child, std::os::unix::net::UnixStream) {
     spawned(command)
 }
 
-#[expect(clippy::disallowed_methods, reason = "the test guards its child itself")]
 fn spawned(mut command: Command) -> (Child, std::os::unix::net::UnixStream) {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     command.env_clear().stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
@@ -255,6 +254,10 @@ fn killed_at_any_byte() {
 }
 
 /// What the child asked of the kernel, in order: a record written, all of them brought to the disk, a refusal answered.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the test guards its child itself, and asks what it runs under"
+)]
 fn on_disk_first() {
     const TRACED: &str = "trace=write,fdatasync,sendto,writev,sendmsg";
     let trace = tempfile::NamedTempFile::new().unwrap();
