@@ -1,8 +1,8 @@
 //! A little of each benchmark's script, so that none stops working unseen. What it prints about time means nothing here.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
-use crate::support::{BINARY, source_tree};
+use crate::support::{BINARY, Skip, program, skip, source_tree};
 
 fn printed(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -14,7 +14,7 @@ fn printed(output: &Output) -> String {
 fn the_benchmark_of_the_loop_runs_and_its_script_does_what_the_engine_does() {
     let script = source_tree().join("tests/bench/loop");
     let dir = tempfile::tempdir().unwrap();
-    let mut command = Command::new("sh");
+    let mut command = program("sh");
     command.arg(script).args(["--smoke", "--binary", BINARY]).env("TMPDIR", dir.path());
     let said = printed(&command.output().unwrap());
     assert!(said.contains("engine and same: ") && said.contains("each, alike"), "{said}");
@@ -25,11 +25,9 @@ fn the_benchmark_of_the_loop_runs_and_its_script_does_what_the_engine_does() {
 
 #[test]
 fn the_benchmark_of_the_sandbox_runs_what_it_compares_with() {
-    let mut command = Command::new("python3");
+    let mut command = program("python3");
     let Ok(output) = command.arg(source_tree().join("tests/bench/sandbox")).arg("--smoke").output() else {
-        assert!(std::env::var_os("CI").is_none(), "no python3 can be had");
-        println!("skipped: no python3 can be had here");
-        return;
+        return skip(Skip::NoPython);
     };
     let said = printed(&output);
     assert!(said.contains("fork and exec of true alone: one after another: p50"), "{said}");

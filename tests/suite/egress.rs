@@ -2,13 +2,12 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::support::{COUNT, Pack, RAISE, Ran, hello_server as server};
+use crate::support::{COUNT, Pack, RAISE, Ran, hello_server as server, program};
 
 /// Bash that sends a request to a host and port and prints what comes back, alone: a second program that held the
 /// connection would make it nobody's.
@@ -221,8 +220,7 @@ fn a_line_that_the_broker_died_in_is_told_of_and_is_no_tampering() {
         std::thread::yield_now();
     }
     let size = std::fs::metadata(pack.path("state/egress.jsonl")).unwrap().len() + 100;
-    let limited =
-        Command::new("prlimit").args([format!("--pid={broker}"), format!("--fsize={size}")]).status();
+    let limited = program("prlimit").args([format!("--pid={broker}"), format!("--fsize={size}")]).status();
     assert!(limited.unwrap().success());
     kill(broker, Signal::SIGCONT).unwrap();
     let ran = Ran { output: child.wait_with_output().unwrap(), log: pack.log() };

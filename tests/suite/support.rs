@@ -199,12 +199,15 @@ pub(crate) fn skip(why: Skip) {
 pub(crate) enum Skip {
     /// Becoming another user takes root, which a person's machine need not give.
     NotRoot,
+    /// What a benchmark compares with is driven by a Python script.
+    NoPython,
 }
 
 impl Skip {
     fn reason(self) -> &'static str {
         match self {
             Skip::NotRoot => "not root, so it cannot become another user",
+            Skip::NoPython => "no python3 can be had",
         }
     }
 }

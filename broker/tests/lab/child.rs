@@ -62,7 +62,6 @@ fn start() -> (Child, std::os::unix::net::UnixStream) {
     spawned(command)
 }
 
-#[expect(clippy::disallowed_methods, reason = "the test guards its child itself")]
 fn spawned(mut command: Command) -> (Child, std::os::unix::net::UnixStream) {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     command.env_clear().stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
@@ -79,14 +78,10 @@ struct Running {
 
 async fn running(binaries: Binaries) -> Running {
     let audit = tempfile::NamedTempFile::new().unwrap();
-    going_on(binaries, audit).await
-}
-
-/// A child that goes on with what an audit file holds.
-async fn going_on(binaries: Binaries, audit: tempfile::NamedTempFile) -> Running {
     launched(start(), Launch::default(), binaries, audit).await
 }
 
+/// A child that goes on with what an audit file holds.
 async fn launched(
     (child, stream): (Child, std::os::unix::net::UnixStream),
     launch: Launch,
@@ -221,41 +216,56 @@ async fn denied(running: &Running) -> Option<u16> {
 
 /// The kernel ends the child, by the size that its files may have, after exactly so many bytes of its second line.
 fn killed_at_any_byte() {
-    run(async {
-        for bytes in 0.. {
-            let mut first = running(Binaries::Any).await;
-            assert_eq!(denied(&first).await, Some(403));
-            let whole = std::fs::metadata(first.audit.path()).unwrap().len();
-            let pid = rustix::process::Pid::from_child(&first.child);
-            let most = Rlimit { current: Some(whole + bytes), maximum: Some(whole + bytes) };
-            rustix::process::prlimit(Some(pid), Resource::Fsize, most).unwrap();
-            let answered = denied(&first).await;
-            drop(first.client);
-            first.child.wait().unwrap();
-            let before = std::fs::read(first.audit.path()).unwrap();
-            if answered.is_some() {
-                assert!(bytes > 300 && before.ends_with(b"\n"), "a whole line was written first: {bytes}");
-                return;
-            }
-            assert_eq!(before.len(), usize::try_from(whole + bytes).unwrap());
-            let mut second = going_on(Binaries::Any, first.audit).await;
-            assert_eq!(denied(&second).await, Some(403), "{bytes}");
-            drop(second.client);
-            second.child.wait().unwrap();
-            let after = std::fs::read(second.audit.path()).unwrap();
-            assert!(after.starts_with(&before), "nothing is taken away");
-            let tears = policy::record::verify(&after, None).unwrap().tears;
-            let torn = tears.iter().map(|tear| (tear.line, tear.bytes, tear.told)).collect::<Vec<_>>();
-            let bytes = usize::try_from(bytes).unwrap();
-            // With all of it but its line feed the line is a record.
-            let cut = bytes > 0
-                && serde_json::from_slice::<serde_json::Value>(&before[before.len() - bytes..]).is_err();
-            assert_eq!(torn, if cut { vec![(2, bytes, true)] } else { Vec::new() });
+    let whole = std::cell::Cell::new(false);
+    for bytes in 0.. {
+        run(async { whole.set(killed_at(bytes).await) });
+        if whole.get() {
+            assert!(bytes > 300, "the whole line has {bytes} bytes");
+            return;
         }
-    });
+    }
+}
+
+/// Whether that was the whole line; otherwise the next child went on with what is there.
+async fn killed_at(bytes: u64) -> bool {
+    let buffered = || Launch { durable: false, ..Launch::default() };
+    let audit = tempfile::NamedTempFile::new().unwrap();
+    let mut first = launched(start(), buffered(), Binaries::Any, audit).await;
+    assert_eq!(denied(&first).await, Some(403));
+    let whole = std::fs::metadata(first.audit.path()).unwrap().len();
+    let pid = rustix::process::Pid::from_child(&first.child);
+    let most = Rlimit { current: Some(whole + bytes), maximum: Some(whole + bytes) };
+    rustix::process::prlimit(Some(pid), Resource::Fsize, most).unwrap();
+    let answered = denied(&first).await;
+    drop(first.client);
+    first.child.wait().unwrap();
+    let before = std::fs::read(first.audit.path()).unwrap();
+    if answered.is_some() {
+        assert!(before.ends_with(b"\n"), "a whole line was written before the answer");
+        return true;
+    }
+    assert_eq!(before.len(), usize::try_from(whole + bytes).unwrap());
+    let mut second = launched(start(), buffered(), Binaries::Any, first.audit).await;
+    assert_eq!(denied(&second).await, Some(403), "{bytes}");
+    drop(second.client);
+    second.child.wait().unwrap();
+    let after = std::fs::read(second.audit.path()).unwrap();
+    assert!(after.starts_with(&before), "nothing is taken away");
+    let tears = policy::record::verify(&after, None).unwrap().tears;
+    let torn = tears.iter().map(|tear| (tear.line, tear.bytes, tear.told)).collect::<Vec<_>>();
+    let bytes = usize::try_from(bytes).unwrap();
+    // With all of it but its line feed the line is a record.
+    let tail = &before[before.len() - bytes..];
+    let cut = bytes > 0 && serde_json::from_slice::<serde_json::Value>(tail).is_err();
+    assert_eq!(torn, if cut { vec![(2, bytes, true)] } else { Vec::new() });
+    false
 }
 
 /// What the child asked of the kernel, in order: a record written, all of them brought to the disk, a refusal answered.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the test guards its child itself, and asks what it runs under"
+)]
 fn on_disk_first() {
     const TRACED: &str = "trace=write,fdatasync,sendto,writev,sendmsg";
     let trace = tempfile::NamedTempFile::new().unwrap();

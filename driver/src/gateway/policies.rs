@@ -141,6 +141,9 @@ mod tests {
     use super::*;
     use crate::wire::openshell::sandbox::v1::{L7Rule, NetworkBinary};
 
+    /// What is changed of an endpoint.
+    type Change = fn(&mut NetworkEndpoint);
+
     fn policy(change: impl Fn(&mut NetworkEndpoint)) -> SandboxPolicy {
         let mut endpoint =
             NetworkEndpoint { host: "api.example".to_owned(), port: 443, ..NetworkEndpoint::default() };
@@ -161,7 +164,7 @@ mod tests {
 
     #[test]
     fn an_endpoint_means_what_the_same_words_mean_in_a_manifest() {
-        let cases: [(fn(&mut NetworkEndpoint), &[&str]); 9] = [
+        let cases: [(Change, &[&str]); 9] = [
             (|_| {}, &["api.example:443:full policy:api true"]),
             (|e| e.host = "*.Example.COM".to_owned(), &["*.example.com:443:full policy:api false"]),
             (|e| e.host = "2001:db8::1".to_owned(), &["[2001:db8::1]:443:full policy:api true"]),
@@ -192,7 +195,7 @@ mod tests {
 
     #[test]
     fn what_is_not_enforced_or_means_nothing_is_refused_by_name() {
-        let cases: [(fn(&mut NetworkEndpoint), Code, &str); 12] = [
+        let cases: [(Change, Code, &str); 12] = [
             (|e| e.rules.push(L7Rule {}), Code::FailedPrecondition, "does not enforce rules of"),
             (|e| e.allowed_ips.push("10.0.0.0/8".to_owned()), Code::FailedPrecondition, "allowed_ips"),
             (|e| e.path = "/v1".to_owned(), Code::FailedPrecondition, "path"),

@@ -32,10 +32,9 @@ pub fn serve(args: &ServeArgs) -> Result<Exit, CliError> {
         tcp: args.tcp.map(|address| Ok::<_, CliError>((address, token(args)?))).transpose()?,
     };
     let runtime = runtime()?;
-    // The broker is the last to go: while sandboxes end it still writes what they did.
+    // The gateway has the broker, which goes after its last sandbox: until then it writes what they did.
     let broker = Arc::new(broker(&config.state_dir)?);
-    // It has a thread and a runtime of its own, as the broker has.
-    let gateway = Gateway::start(config, Some(broker.clone())).map_err(CliError::Gateway)?;
+    let gateway = Gateway::start(config, Some(broker)).map_err(CliError::Gateway)?;
     let served = runtime.block_on(until_told(&gateway));
     let stopped = gateway.stop().map_err(CliError::Gateway);
     drop(broker);

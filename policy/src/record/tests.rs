@@ -129,7 +129,7 @@ fn zeros_that_a_lost_disk_write_left_are_gone_on_after() {
 fn what_no_crash_can_have_left_is_a_fault() {
     let (text, head) = file(&["a.example", "b.example"]);
     let torn = torn_at(&text, text.len() - 40);
-    let said = String::from_utf8(torn.clone()).unwrap();
+    let said = String::from_utf8(torn).unwrap();
     let lines: Vec<&str> = said.lines().collect();
     let join = |lines: &[&str]| lines.iter().map(|line| format!("{line}\n")).collect::<String>().into_bytes();
     let cases = [
