@@ -88,7 +88,10 @@ fn airgap() {
     let log = pack.read("pack/state/session.jsonl");
     let refused: Vec<_> = log.lines().filter(|line| line.contains("\"kind\":\"output_refused\"")).collect();
     assert_eq!(refused.len(), 2, "{log}");
-    assert!(refused.iter().all(|row| row.contains("\"bound\":\"[outputs.tracker-comment].count\"")), "{refused:?}");
+    assert!(
+        refused.iter().all(|row| row.contains("\"bound\":\"[outputs.tracker-comment].count\"")),
+        "{refused:?}"
+    );
     let waiting = std::fs::read_dir(pack.path("pack/state/outbox")).unwrap().flatten();
     let mut waiting: Vec<_> = waiting.map(|entry| entry.file_name().into_string().unwrap()).collect();
     waiting.sort();

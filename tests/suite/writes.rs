@@ -92,7 +92,9 @@ fn request(stream: &mut std::net::TcpStream) -> String {
         head.extend(byte);
     }
     let head = String::from_utf8(head).unwrap();
-    let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+    let length = head
+        .lines()
+        .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
     let mut body = vec![0; length.unwrap_or(0)];
     stream.read_exact(&mut body).unwrap();
     format!("{head}{}", String::from_utf8_lossy(&body))
@@ -135,7 +137,7 @@ fn refusals(log: &[Value]) -> Vec<&Value> {
 
 #[test]
 fn an_agent_finds_its_tools_and_nothing_of_what_bounds_them() {
-    let agent = "env | sort > env.txt; cat ~/.mcp.json > mcp.txt; /run/crucible tool list > list.txt; \
+    let agent = "env | grep -v ^CRUCIBLE_TOOLS_TOKEN | sort > env.txt; echo $CRUCIBLE_TOOLS_TOKEN | rev > token.txt; cat ~/.mcp.json > mcp.txt; /run/crucible tool list > list.txt; \
                  /run/crucible tool call tracker_comment --json '{\"body\": \"x\", \"label\": 1}' > unknown.txt; \
                  CRUCIBLE_TOOLS_TOKEN=guess /run/crucible tool list > guess.txt 2>&1; \
                  cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n' | grep -c '^BROKER_' > seen.txt; \
@@ -151,25 +153,26 @@ fn an_agent_finds_its_tools_and_nothing_of_what_bounds_them() {
     let server = &config["mcpServers"]["crucible"];
     assert_eq!(server["url"], "http://host.openshell.internal:3129/mcp");
     let env = said("env.txt");
-    let token = env.lines().find_map(|line| line.strip_prefix("CRUCIBLE_TOOLS_TOKEN=")).unwrap();
+    let token: String = said("token.txt").trim().chars().rev().collect();
     assert_eq!(token.len(), 64);
-    assert!(!said("mcp.txt").contains(token), "the file names the variable");
-    assert!(env.contains("\nNO_PROXY=host.openshell.internal\n"), "{env}");
+    assert!(!said("mcp.txt").contains(&token), "the file names the variable");
+    assert!(env.contains("NO_PROXY=host.openshell.internal\n"), "{env}");
     assert!(!env.contains("BROKER_") && said("seen.txt") == "0\n", "{env}");
     assert!(said("unknown.txt").contains("unknown field `label`"), "{}", said("unknown.txt"));
     assert!(said("guess.txt").contains("401, bad-token"), "{}", said("guess.txt"));
     assert!(said("own.txt").starts_with("HTTP/1.1 403 "), "{}", said("own.txt"));
     assert!(!pack.exists("state/outbox"), "nothing was admitted");
-    // Another token in the next run of the same pack, and none of either is in the state.
     let state = format!("{}{}", pack.read("state/session.jsonl"), pack.read("state/egress.jsonl"));
-    assert!(!state.contains(token));
+    assert!(!state.contains(&token));
 }
 
 #[test]
 fn a_comment_is_made_by_the_broker_and_its_credential_is_nowhere_else() {
     let jira = Jira::start(false);
-    let steal = "env > env.txt; cat /proc/self/environ > environ.txt; /run/crucible tool call tracker_get > item.txt";
-    let pack = pack(&format!("{steal}; {}; {}; {}", comment("one"), comment("two"), comment("three")), SECRET);
+    let steal =
+        "env > env.txt; cat /proc/self/environ > environ.txt; /run/crucible tool call tracker_get > item.txt";
+    let pack =
+        pack(&format!("{steal}; {}; {}; {}", comment("one"), comment("two"), comment("three")), SECRET);
     pack.write("measure.sh", &format!("env > judge.txt\n{COUNT}"));
     let env = [("JIRA_API_TOKEN", CANARY), ("JIRA_URL", jira.url.as_str()), ("RUST_LOG", "trace")];
     let ran = run(&pack, &["--iterations", "1"], &env);
@@ -188,7 +191,10 @@ fn a_comment_is_made_by_the_broker_and_its_credential_is_nowhere_else() {
     assert!(!ran.stdout().contains(CANARY) && !ran.stderr().contains(CANARY));
     let rows = refusals(&ran.log);
     assert_eq!(rows.len(), 1);
-    assert_eq!((&rows[0]["bound"], &rows[0]["turn"]), (&"[outputs.tracker-comment].count".into(), &"turn-1".into()));
+    assert_eq!(
+        (&rows[0]["bound"], &rows[0]["turn"]),
+        (&"[outputs.tracker-comment].count".into(), &"turn-1".into())
+    );
     let audit = run(&pack, &["audit", "--writes"], &[]).stdout();
     assert!(audit.contains("tracker-comment    2 of 2 used, 1 refused  PROJ-1  (manifest)"), "{audit}");
     assert_eq!(audit.matches(" written\n").count(), 2, "{audit}");
@@ -235,7 +241,12 @@ fn what_waits_in_the_outbox_is_sent_once_or_dropped() {
 #[test]
 fn a_broker_that_is_killed_and_its_successor_have_one_count() {
     let first = "if grep -q \"Iteration 1 of\"; then ";
-    let agent = format!("{first} {}; echo be''gun; sleep 1000; fi; {}; {}", comment("one"), comment("two"), comment("three"));
+    let agent = format!(
+        "{first} {}; echo be''gun; sleep 1000; fi; {}; {}",
+        comment("one"),
+        comment("two"),
+        comment("three")
+    );
     let pack = pack(&agent, "");
     let child = pack.command(&["--iterations", "2"]).spawn().unwrap();
     while !pack.log_text().contains("begun") {
