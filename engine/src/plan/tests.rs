@@ -1,5 +1,7 @@
 //! Packs and command lines, and the run they make.
 
+use std::fs;
+
 use tempfile::TempDir;
 
 use policy::egress::{Declared, Egress};
