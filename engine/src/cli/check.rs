@@ -70,6 +70,9 @@ fn look(args: &CheckArgs) -> Result<Exit, CliError> {
     let plan = RunPlan::resolve(pack, &purpose(&args.purpose))?;
     let exposure = plan.exposure();
     findings.warnings.extend(plan.remarks());
+    findings.warnings.extend(exposure.undeclared().map(|name| {
+        format!("the agent gets `{name}`, and no [[capabilities.secret]] says what it authorises: it is disclosed as undeclared")
+    }));
     findings.errors.extend(plan.refusals(&env).iter().map(|refusal| format!("failed to {refusal}")));
     let lints = warnings(&plan).into_iter();
     findings.warnings.extend(lints.map(|lint| format!("{}: {}", lint.subject, lint.message)));
