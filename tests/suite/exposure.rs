@@ -88,6 +88,30 @@ fn check_prints_bounds_and_disclosure_before_all_else() {
 }
 
 #[test]
+fn the_brokers_own_entry_is_disclosed_where_it_serves_tools_and_nowhere_else() {
+    let pack = sandboxed(RAISE, "", "");
+    assert_eq!(rows(&exposure(&pack, &[]), "egress").count(), 0);
+    let manifest = pack.read("crucible.toml");
+    for (keys, host, port) in [
+        ("enabled = true", "host.openshell.internal", 3129),
+        ("enabled = true\nurl = \"http://tools.internal:8080/mcp\"", "tools.internal", 8080),
+    ] {
+        pack.write("crucible.toml", &format!("{manifest}[agent.broker]\n{keys}\n"));
+        let exposure = exposure(&pack, &[]);
+        let own: Vec<&Value> = rows(&exposure, "egress").collect();
+        assert_eq!(own.len(), 1);
+        assert_eq!(
+            (&own[0]["host"], &own[0]["port"], &own[0]["source"]),
+            (&host.into(), &port.into(), &"engine".into())
+        );
+    }
+    pack.write("crucible.toml", &format!("{manifest}[agent.broker]\nbin = \"/x\"\n"));
+    let refused = pack.run(&["plan", "exposure"]);
+    assert_eq!(refused.code(), 3);
+    assert!(refused.stderr().contains("[agent.broker].bin is not in this build"), "{}", refused.stderr());
+}
+
+#[test]
 fn a_runs_item_and_parameters_are_where_its_targets_come_from() {
     let pack = Pack::counter();
     let target = |args: &[&str]| exposure(&pack, args)["outputs"][1]["target"].clone();

@@ -137,7 +137,7 @@ fn refusals(log: &[Value]) -> Vec<&Value> {
 
 #[test]
 fn an_agent_finds_its_tools_and_nothing_of_what_bounds_them() {
-    let agent = "env | sort > env.txt; cat ~/.mcp.json > mcp.txt; /run/crucible tool list > list.txt; \
+    let agent = "env | grep -v ^CRUCIBLE_TOOLS_TOKEN | sort > env.txt; echo $CRUCIBLE_TOOLS_TOKEN | rev > token.txt; cat ~/.mcp.json > mcp.txt; /run/crucible tool list > list.txt; \
                  /run/crucible tool call tracker_comment --json '{\"body\": \"x\", \"label\": 1}' > unknown.txt; \
                  CRUCIBLE_TOOLS_TOKEN=guess /run/crucible tool list > guess.txt 2>&1; \
                  cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n' | grep -c '^BROKER_' > seen.txt; \
@@ -153,18 +153,17 @@ fn an_agent_finds_its_tools_and_nothing_of_what_bounds_them() {
     let server = &config["mcpServers"]["crucible"];
     assert_eq!(server["url"], "http://host.openshell.internal:3129/mcp");
     let env = said("env.txt");
-    let token = env.lines().find_map(|line| line.strip_prefix("CRUCIBLE_TOOLS_TOKEN=")).unwrap();
+    let token: String = said("token.txt").trim().chars().rev().collect();
     assert_eq!(token.len(), 64);
-    assert!(!said("mcp.txt").contains(token), "the file names the variable");
-    assert!(env.contains("\nNO_PROXY=host.openshell.internal\n"), "{env}");
+    assert!(!said("mcp.txt").contains(&token), "the file names the variable");
+    assert!(env.contains("NO_PROXY=host.openshell.internal\n"), "{env}");
     assert!(!env.contains("BROKER_") && said("seen.txt") == "0\n", "{env}");
     assert!(said("unknown.txt").contains("unknown field `label`"), "{}", said("unknown.txt"));
     assert!(said("guess.txt").contains("401, bad-token"), "{}", said("guess.txt"));
     assert!(said("own.txt").starts_with("HTTP/1.1 403 "), "{}", said("own.txt"));
     assert!(!pack.exists("state/outbox"), "nothing was admitted");
-    // Another token in the next run of the same pack, and none of either is in the state.
     let state = format!("{}{}", pack.read("state/session.jsonl"), pack.read("state/egress.jsonl"));
-    assert!(!state.contains(token));
+    assert!(!state.contains(&token));
 }
 
 #[test]

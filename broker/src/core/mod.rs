@@ -7,5 +7,6 @@ pub mod dns;
 pub mod fields;
 pub mod head;
 pub mod hello;
+pub mod json;
 pub mod response;
 pub mod synthetic;

@@ -110,14 +110,14 @@ impl Caller {
         let body = body.map_err(|error| CallError::Malformed(error.to_string()))?.to_bytes();
         let answer: Option<Value> = serde_json::from_slice(&body).ok();
         if status != 200 {
-            let reason = answer.and_then(|answer| answer["reason"].as_str().map(str::to_owned));
+            let reason = answer.and_then(|answer| answer.get("reason")?.as_str().map(str::to_owned));
             return Err(CallError::Refused { status, reason });
         }
         let answer = answer.ok_or_else(|| CallError::Malformed("it is not JSON".to_owned()))?;
         match (answer.get("result"), answer.get("error")) {
             (Some(result), None) => Ok(result.clone()),
             (_, Some(error)) => {
-                Err(CallError::Malformed(policy::record::clean(&error["message"].to_string())))
+                Err(CallError::Malformed(policy::record::clean(crate::core::json::text(error, "/message"))))
             }
             _ => Err(CallError::Malformed("it is no result".to_owned())),
         }

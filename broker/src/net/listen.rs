@@ -10,12 +10,17 @@ use policy::egress::Way;
 use policy::host::Target;
 use policy::reason::Reason;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{direct, names, proxy};
 use crate::admit::Sandbox;
 
 /// How long accepting rests when the machine, not the limit, is exhausted.
 const REST: Duration = Duration::from_millis(50);
+
+/// Connections to the broker's own URL that are served at one time. Others wait in the socket's queue: a call that is refused
+/// is refused by its bound, with its row, and not because many came at once.
+const OWN_CONNECTIONS: usize = 256;
 
 /// What a listener is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,9 +36,17 @@ pub(crate) enum Purpose {
 /// reserve takes the new one and closes it.
 pub(crate) async fn accept(sandbox: Arc<Sandbox>, listener: TcpListener, purpose: Purpose) {
     let mut reserve = File::open("/dev/null").ok();
+    let room = (purpose == Purpose::Own).then(|| Arc::new(Semaphore::new(OWN_CONNECTIONS)));
     loop {
+        let place = match &room {
+            Some(room) => Arc::clone(room).acquire_owned().await.ok(),
+            None => None,
+        };
         match listener.accept().await {
-            Ok((stream, _)) => admit_one(&sandbox, stream, &purpose).await,
+            Ok((stream, _)) => match place {
+                Some(place) => call_one(&sandbox, stream, place),
+                None => admit_one(&sandbox, stream, &purpose).await,
+            },
             Err(error) if exhausted(&error) => {
                 drop(reserve.take());
                 let stream = listener.accept().await;
@@ -65,6 +78,15 @@ fn exhausted(error: &io::Error) -> bool {
                 | rustix::io::Errno::NOMEM
         )
     )
+}
+
+/// Serves a connection to the broker's own URL.
+fn call_one(sandbox: &Arc<Sandbox>, stream: TcpStream, place: OwnedSemaphorePermit) {
+    let task = Arc::clone(sandbox);
+    sandbox.spawn(async move {
+        serve(&task, stream, Purpose::Own).await;
+        drop(place);
+    });
 }
 
 /// Serves a connection in a task of its own, or refuses it when too many are open.

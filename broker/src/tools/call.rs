@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::fault::{Fault, Trouble};
 use super::fetch::Fetcher;
 use super::table::{Arguments, BadArguments, Fitting, TABLE, Tool, tool};
+use crate::core::json::put;
 use crate::systems::Systems;
 use crate::writes::{Admitted, Denied, Gate, Permit, Wanted, outbox};
 
@@ -78,7 +79,7 @@ impl From<Denied> for Reply {
         match &denied {
             Denied::Refused(refusal) => {
                 let mut reply = Self::failed(refusal.reason.token(), &denied);
-                reply.value["bound"] = refusal.bound.as_str().into();
+                put(&mut reply.value, "bound", refusal.bound.as_str());
                 reply
             }
             // The cause is the operator's to read.
@@ -228,11 +229,14 @@ pub async fn send(
         Failed::Trouble(Trouble { fault, nothing }) => {
             let mut reply = Reply::failed(fault.token(), &fault);
             if let Fault::Pace { wait: Some(wait), .. } = &fault {
-                reply.value["retry_after"] = (*wait).into();
+                put(&mut reply.value, "retry_after", *wait);
             }
             if !nothing {
-                reply.value["outcome"] =
-                    "unknown: it may have been written; it is counted and not repeated".into();
+                put(
+                    &mut reply.value,
+                    "outcome",
+                    "unknown: it may have been written; it is counted and not repeated",
+                );
             }
             (if nothing { Outcome::Failed } else { Outcome::Unknown }, reply)
         }

@@ -10,6 +10,7 @@ use super::fetch::Fetcher;
 use super::layer;
 use super::registry::{MANIFESTS, Session, digest};
 use super::table::LayerFile;
+use crate::core::json::{list, put, text};
 use crate::systems::Registry;
 use crate::writes::Permit;
 
@@ -87,15 +88,17 @@ impl Registry {
         for blob in &layers {
             session.mount(to.path, from.path, blob).await.map_err(before)?;
         }
-        let named = manifest["config"]["digest"].as_str().unwrap_or_default().to_owned();
+        let named = text(&manifest, "/config/digest").to_owned();
         let path = format!("/v2/{}/blobs/{named}", from.path);
         let (_, config) = session.pull(&path, "*/*", &named).await.map_err(before)?;
         let mut config = object(&session, &config).map_err(before)?;
         let layer = Bytes::from(layer::tar(files));
         append(&mut manifest, &mut config, &kind, &layer);
         let config = Bytes::from(config.to_string());
-        manifest["config"]["digest"] = digest(&config).into();
-        manifest["config"]["size"] = config.len().into();
+        if let Some(named) = manifest.get_mut("config") {
+            put(named, "digest", digest(&config));
+            put(named, "size", config.len());
+        }
         session.upload(to.path, layer).await.map_err(before)?;
         session.upload(to.path, config).await.map_err(before)?;
         let name = session.publish(to.path, tag, &kind, Bytes::from(manifest.to_string())).await?;
@@ -118,10 +121,10 @@ fn layers(session: &Session<'_>, manifest: &Value) -> Result<Vec<String>, Troubl
             "use `base`: it is a list of images; pin the one of the platform that is measured",
         ))
     };
-    let all = manifest["layers"].as_array().ok_or_else(several)?;
+    let all = manifest.get("layers").and_then(Value::as_array).ok_or_else(several)?;
     let digests: Option<Vec<String>> = all
         .iter()
-        .map(|layer| layer["digest"].as_str().filter(|text| is_digest(text)).map(str::to_owned))
+        .map(|layer| Some(text(layer, "/digest").to_owned()).filter(|text| is_digest(text)))
         .collect();
     digests.ok_or_else(|| Trouble::nothing(Fault::Malformed(session.host(), "a layer has no digest")))
 }
@@ -140,16 +143,16 @@ fn append(manifest: &mut Value, config: &mut Value, kind: &str, layer: &[u8]) {
         "application/vnd.oci.image.layer.v1.tar"
     };
     let name = digest(layer);
-    if let Some(layers) = manifest["layers"].as_array_mut() {
+    if let Some(layers) = list(manifest, "layers") {
         layers.push(json!({ "mediaType": media, "digest": name, "size": layer.len() }));
     }
-    if let Some(ids) = config["rootfs"]["diff_ids"].as_array_mut() {
+    if let Some(ids) = config.get_mut("rootfs").and_then(|rootfs| list(rootfs, "diff_ids")) {
         ids.push(name.into());
     }
     let made = json!({ "created_by": "crucible image_push", "comment": "changed sources" });
-    match config["history"].as_array_mut() {
+    match list(config, "history") {
         Some(history) => history.push(made),
-        None => config["history"] = json!([made]),
+        None => put(config, "history", json!([made])),
     }
 }
 

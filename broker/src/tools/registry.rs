@@ -73,8 +73,8 @@ impl<'a> Session<'a> {
         let url = realm.join(&format!("?service={service}{scopes}"));
         let answer = self.call(Method::GET, &url, "application/json", None).await?;
         let answer = answer.json(&self.host())?;
-        let token = answer["token"].as_str().or_else(|| answer["access_token"].as_str());
-        token.map(|token| Some(Secret::new(token))).ok_or_else(refused)
+        let token = answer.get("token").or_else(|| answer.get("access_token"));
+        token.and_then(|token| token.as_str()).map(|token| Some(Secret::new(token))).ok_or_else(refused)
     }
 
     pub(super) fn host(&self) -> String {

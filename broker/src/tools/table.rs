@@ -8,6 +8,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
+use crate::core::json::put;
+
 /// The longest comment, in bytes.
 const BODY_MAX: usize = 32 * 1024;
 /// The longest message, in bytes.
@@ -226,11 +228,11 @@ impl Tool {
             "chat_message" => (json!({ "text": text("The message.", TEXT_MAX) }), vec!["text"]),
             _ => (image_schema(), vec!["base", "files"]),
         };
-        properties[self.target] =
-            text(&format!("The target: {}.", self.kind.addresses().shape()), TARGET_MAX);
+        let target = text(&format!("The target: {}.", self.kind.addresses().shape()), TARGET_MAX);
+        put(&mut properties, self.target, target);
         if self.writes {
             let about = "A retry with the same key and arguments gets the first answer and writes nothing.";
-            properties["idempotency_key"] = text(about, KEY_MAX);
+            put(&mut properties, "idempotency_key", text(about, KEY_MAX));
         }
         let schema = json!({
             "type": "object", "properties": properties, "required": required, "additionalProperties": false,

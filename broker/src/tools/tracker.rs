@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::call::Failed;
 use super::fault::{Fault, Trouble};
 use super::fetch::{ANSWER_MAX, Ask, Credential, Fetcher};
+use crate::core::json;
 use crate::systems::url::{Url, segment};
 use crate::systems::{Tracker, TrackerKind};
 use crate::writes::Permit;
@@ -43,7 +44,7 @@ impl Tracker {
         let made = self.ask(fetch, Method::POST, &url, Some(text)).await;
         // After a 2xx the comment is there, whatever the body says.
         let (id, link) = match made {
-            Ok(made) => (made["id"].to_string().trim_matches('"').to_owned(), link(&made)),
+            Ok(made) => (number(&made), link(&made)),
             Err(Trouble { fault: Fault::Malformed(..) | Fault::TooLarge(..), nothing: false }) => {
                 (String::new(), String::new())
             }
@@ -67,22 +68,20 @@ impl Tracker {
             TrackerKind::Github => url,
         };
         let found = self.ask(fetch, Method::GET, &url, None).await?;
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let text = |at: &str| json::text(&found, at).to_owned();
         let read = match self.kind {
-            TrackerKind::Jira => {
-                let fields = &found["fields"];
-                let (title, body) = (text(&fields["summary"]), text(&fields["description"]));
-                Item { name: text(&found["key"]), title, state: text(&fields["status"]["name"]), body }
-            }
-            TrackerKind::Github => {
-                let name = github_name(&found).unwrap_or_default();
-                Item {
-                    name,
-                    title: text(&found["title"]),
-                    state: text(&found["state"]),
-                    body: text(&found["body"]),
-                }
-            }
+            TrackerKind::Jira => Item {
+                name: text("/key"),
+                title: text("/fields/summary"),
+                state: text("/fields/status/name"),
+                body: text("/fields/description"),
+            },
+            TrackerKind::Github => Item {
+                name: github_name(&found).unwrap_or_default(),
+                title: text("/title"),
+                state: text("/state"),
+                body: text("/body"),
+            },
         };
         // GitHub's names differ in case only by the spelling of who asks.
         let same = self.kind == TrackerKind::Github && read.name.eq_ignore_ascii_case(item);
@@ -141,15 +140,21 @@ impl Tracker {
     }
 }
 
+/// The name that the tracker gave a comment: GitHub's is a number, Jira's a text.
+fn number(made: &Value) -> String {
+    let id = made.get("id").map(ToString::to_string).unwrap_or_default();
+    policy::record::clean(id.trim_matches('"'))
+}
+
 /// The link that a person opens.
 fn link(made: &Value) -> String {
-    let link = made["html_url"].as_str().or_else(|| made["self"].as_str());
+    let link = made.get("html_url").or_else(|| made.get("self")).and_then(Value::as_str);
     link.map(policy::record::clean).unwrap_or_default()
 }
 
 /// `owner/repo#number` of what was found: by its own repository, not by the one that was asked for.
 fn github_name(found: &Value) -> Option<String> {
-    let mut parts = found["repository_url"].as_str()?.rsplit('/');
+    let mut parts = json::text(found, "/repository_url").rsplit('/');
     let (name, owner) = (parts.next()?, parts.next()?);
-    Some(format!("{owner}/{name}#{}", found["number"].as_u64()?))
+    Some(format!("{owner}/{name}#{}", found.get("number")?.as_u64()?))
 }

@@ -177,8 +177,8 @@ fn tls() {
 
 fn metadata() {
     run(async {
-        let mut systems = Systems::default();
-        systems.chat = Some(Chat { webhook: Secret::new("https://169.254.169.254/latest/meta-data") });
+        let webhook = Secret::new("https://169.254.169.254/latest/meta-data");
+        let systems = Systems { chat: Some(Chat { webhook }), ..Systems::default() };
         let lab = Lab::new(&State::new(), bounds(Kind::ChatMessage, 1, fixed("#ops")), systems).await;
         let (failed, said) = lab.call("chat_message", json!({"text": "x"})).await;
         assert!(failed && said["reason"] == "unreachable", "{said}");

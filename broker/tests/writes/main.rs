@@ -3,7 +3,6 @@
 #![expect(clippy::print_stdout, reason = "a test's report")]
 #![expect(
     clippy::unwrap_used,
-    clippy::expect_used,
     clippy::indexing_slicing,
     clippy::disallowed_methods,
     reason = "a test ends at its first surprise"
@@ -12,6 +11,7 @@
 mod bounds;
 mod faults;
 mod image;
+mod jira;
 mod kill;
 mod lab;
 mod server;
@@ -27,7 +27,8 @@ fn main() -> ExitCode {
         return code;
     }
     let filter: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
-    let tests = [bounds::TESTS, tracker::TESTS, faults::TESTS, kill::TESTS, image::TESTS].concat();
+    let tests =
+        [bounds::TESTS, tracker::TESTS, faults::TESTS, kill::TESTS, image::TESTS, jira::TESTS].concat();
     let chosen = tests
         .iter()
         .filter(|(name, _)| filter.is_empty() || filter.iter().any(|part| name.contains(part.as_str())));

@@ -37,7 +37,7 @@ pub(crate) struct Server {
     pub(crate) asked: Arc<Mutex<Vec<Asked>>>,
 }
 
-pub(crate) fn ok(body: serde_json::Value) -> Answer {
+pub(crate) fn ok(body: &serde_json::Value) -> Answer {
     Answer::Now(200, Vec::new(), body.to_string())
 }
 

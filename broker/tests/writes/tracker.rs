@@ -24,7 +24,7 @@ pub(crate) fn tracker(kind: TrackerKind, server: &Server) -> Systems {
 /// <https://docs.atlassian.com/software/jira/docs/api/REST/9.17.0/#api/2/issue>
 pub(crate) fn jira_server(asked: &Asked, name: &str) -> Answer {
     match asked.method.as_str() {
-        "GET" => ok(json!({
+        "GET" => ok(&json!({
             "id": "10002", "key": name, "self": format!("http://jira/rest/api/2/issue/{name}"),
             "fields": {"summary": "Sorting is slow", "status": {"name": "Open"}, "description": "Too many comparisons."},
         })),
@@ -75,7 +75,7 @@ fn jira() {
 /// <https://docs.github.com/en/rest/issues/comments#create-an-issue-comment>
 fn github_server(asked: &Asked, repository: &str) -> Answer {
     match asked.method.as_str() {
-        "GET" => ok(json!({
+        "GET" => ok(&json!({
             "number": 7, "title": "Sorting is slow", "state": "open", "body": null,
             "repository_url": format!("https://api.github.com/repos/{repository}"),
         })),

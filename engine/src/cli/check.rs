@@ -74,6 +74,9 @@ fn look(args: &CheckArgs) -> Result<Exit, CliError> {
     let plan = RunPlan::resolve(pack, &Overrides { inference, ..purpose(&args.purpose) })?;
     let exposure = plan.exposure();
     findings.warnings.extend(plan.remarks());
+    findings.warnings.extend(exposure.undeclared().map(|name| {
+        format!("the agent gets `{name}`, and no [[capabilities.secret]] says what it authorises: it is disclosed as undeclared")
+    }));
     findings.errors.extend(plan.refusals(&env).iter().map(|refusal| format!("failed to {refusal}")));
     findings
         .warnings

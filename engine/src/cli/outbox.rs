@@ -69,7 +69,7 @@ fn line(standing: Standing, staged: &Staged) -> String {
         Standing::Dropped => "dropped",
     };
     let intent = &staged.intent;
-    let target = plain(intent.target.as_deref().unwrap_or("-")).to_string();
+    let target = plain(intent.target.as_deref().unwrap_or("-"));
     format!(
         "{:>6}  {:<16} {target:<24} {:<10} {standing}\n",
         intent.id,
@@ -103,7 +103,7 @@ fn send_one(which: &OutboxWhich, manifest: &ManifestArg) -> Result<(), CliError>
             if outcome == Outcome::Failed {
                 claim.back().map_err(CliError::Outbox)?;
             }
-            let why = reply.value["error"].as_str().unwrap_or_default();
+            let why = reply.value.get("error").and_then(|error| error.as_str()).unwrap_or_default();
             let why = why.strip_prefix("failed to ").unwrap_or(why);
             Err(CliError::NotSent(shown(&systems, why)))
         }

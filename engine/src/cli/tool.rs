@@ -59,11 +59,10 @@ fn arguments(args: &ToolCallArgs) -> Result<Map<String, Value>, CliError> {
 /// A line for each tool, with the names of its arguments.
 fn table(tools: &[Value]) -> String {
     let line = |tool: &Value| {
-        let names = tool["inputSchema"]["properties"].as_object().map(|all| all.keys().cloned().collect());
-        let names: Vec<String> = names.unwrap_or_default();
-        let (name, about) = (&tool["name"], &tool["description"]);
-        let text = |value: &Value| plain(value.as_str().unwrap_or_default()).to_string();
-        format!("{:<16} {}  {}\n", text(name), names.join(", "), text(about))
+        let properties = tool.pointer("/inputSchema/properties").and_then(Value::as_object);
+        let names: Vec<&str> = properties.into_iter().flat_map(Map::keys).map(String::as_str).collect();
+        let text = |key: &str| plain(tool.get(key).and_then(Value::as_str).unwrap_or_default());
+        format!("{:<16} {}  {}\n", text("name"), plain(&names.join(", ")), text("description"))
     };
     tools.iter().map(line).collect()
 }

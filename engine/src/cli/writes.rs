@@ -36,11 +36,11 @@ fn made(write: &Write) -> String {
         (Some(Outcome::Unknown) | None, None) => "outcome unknown, counted",
     };
     let intent = &write.intent;
-    let target = plain(intent.target.as_deref().unwrap_or("-")).to_string();
+    let target = plain(intent.target.as_deref().unwrap_or("-"));
     format!(
         "{}  {:<10} write {:<4} {:<16} {target:<24} {outcome}\n",
         plain(&write.ts),
-        plain(&intent.turn).to_string(),
+        plain(&intent.turn),
         intent.id,
         intent.output.token()
     )
@@ -51,9 +51,9 @@ fn not_made(refused: &Refused) -> String {
     format!(
         "{}  {:<10} refused    {:<16} {:<24} {}: {}\n",
         plain(&refused.ts),
-        plain(&refused.turn).to_string(),
-        plain(&refused.tool).to_string(),
-        plain(&refusal.requested).to_string(),
+        plain(&refused.turn),
+        plain(&refused.tool),
+        plain(&refusal.requested),
         plain(&refusal.bound),
         refusal.reason.public()
     )

@@ -66,7 +66,7 @@ impl SessionLog {
         let body = serde_json::to_vec(event)?;
         self.check_place()?;
         let clock = self.clock;
-        let appended = self.lines.append(&body, || rfc3339(clock.now_utc()).to_string());
+        let appended = self.lines.append(&body, || rfc3339(clock.now_utc()));
         let seq = appended.map_err(|source| self.failed(source))?;
         if durability == Durability::Durable {
             self.lines.file().sync_data().map_err(|source| self.failed(source))?;

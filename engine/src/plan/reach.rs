@@ -112,11 +112,7 @@ impl RunPlan {
     /// What its author or operator should know although it may start.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
-        let exposure = self.exposure();
-        let undeclared = exposure.undeclared().map(|name| {
-            format!("the agent gets `{name}`, and no [[capabilities.secret]] says what it authorises: it is disclosed as undeclared")
-        });
-        let mut all: Vec<String> = undeclared.collect();
+        let mut all = Vec::new();
         if self.agent.isolated && self.agent.sandbox.is_none() && self.unenforced_egress {
             all.push(
                 "inherit_defaults = false is not enforced: nothing stands between the agent and the network"
