@@ -7,10 +7,12 @@ pub mod prompt;
 pub mod sandbox;
 pub mod status;
 pub mod turn;
+pub mod usage;
 
 pub use marker::{Escalation, Markers};
 pub use output::with_last_line;
 pub use prompt::{Template, Values};
 pub use sandbox::SandboxTurn;
 pub use status::{Brief, Recent};
-pub use turn::{CommandTurn, TurnError, Turned};
+pub use turn::{CommandTurn, TurnError, TurnTerms, Turned};
+pub use usage::Usage;

@@ -103,6 +103,11 @@ impl Settled {
             self.statuses.push((id, status));
         }
     }
+
+    /// Keeps how these tasks settled, and forgets it of the others.
+    pub fn retain(&mut self, keep: impl Fn(TaskId) -> bool) {
+        self.statuses.retain(|(id, _)| keep(*id));
+    }
 }
 
 #[cfg(test)]
