@@ -165,16 +165,18 @@ pub struct WorldPlan {
 }
 
 /// When the run ends at the latest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
     /// At least 1.
     pub iterations: u32,
+    /// In US dollars, finite and more than none.
+    pub max_cost: Option<f64>,
     /// From the start of the run; more than none.
     pub max_time: Option<Duration>,
 }
 
 /// What the command line says over the manifest. All paths are absolute, or relative to the process's directory.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides {
     /// `--goal`.
     pub goal: Option<String>,
@@ -188,6 +190,8 @@ pub struct Overrides {
     pub max_time: Option<Duration>,
     /// The inference document and what the environment says beside it.
     pub inference: Inference,
+    /// `--max-cost`, in US dollars.
+    pub max_cost: Option<f64>,
 }
 
 /// Why a pack and a command line make no run.
@@ -208,6 +212,9 @@ pub enum PlanError {
     /// `--max-time 0s`.
     #[error("run for no time: --max-time is more than none")]
     NoTime,
+    /// `--max-cost` that is nothing, or no number.
+    #[error("spend ${0}: --max-cost is a finite number of US dollars, more than none")]
+    NoCost(f64),
     /// A state directory that is not absolute, or goes up by `..`.
     #[error("use the state directory {}: it must be absolute and without `..`", .0.display())]
     StateDirRelative(PathBuf),
@@ -340,7 +347,10 @@ fn limits(overrides: &Overrides) -> Result<Limits, PlanError> {
     if overrides.max_time == Some(Duration::ZERO) {
         return Err(PlanError::NoTime);
     }
-    Ok(Limits { iterations, max_time: overrides.max_time })
+    if let Some(cost) = overrides.max_cost.filter(|cost| !cost.is_finite() || *cost <= 0.0) {
+        return Err(PlanError::NoCost(cost));
+    }
+    Ok(Limits { iterations, max_time: overrides.max_time, max_cost: overrides.max_cost })
 }
 
 fn goal(pack: &Pack, overrides: &Overrides) -> Result<String, PlanError> {

@@ -12,7 +12,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::output::OutputTeller;
-use super::turn::Turned;
+use super::turn::{TurnTerms, Turned};
+use super::usage::{COST_LEFT_VARIABLE, USAGE, USAGE_VARIABLE};
 use crate::log::AgentEvent;
 use crate::sys::keeper::Stream;
 
@@ -51,16 +52,22 @@ impl SandboxTurn {
         self,
         name: String,
         repository: PathBuf,
-        prompt: &str,
+        (prompt, terms): (&str, TurnTerms),
         cancel: &CancellationToken,
         mut tell: impl FnMut(AgentEvent) + Send,
     ) -> Turned {
+        let mut env = self.env;
+        let seen = self.workspace.file_name().unwrap_or_default().to_string_lossy();
+        env.insert(USAGE_VARIABLE.to_owned(), format!("/sandbox/{seen}/{USAGE}"));
+        if let Some(left) = terms.cost_left {
+            env.insert(COST_LEFT_VARIABLE.to_owned(), left.to_string());
+        }
         let spec = TurnSpec {
             name,
             workspace: self.workspace,
             repository: Some(repository),
             command: ["/bin/sh", "-c", &self.agent_cmd].map(str::to_owned).to_vec(),
-            env: self.env,
+            env,
             stdin: prompt.as_bytes().to_vec(),
             read_only_paths: self.read_only_paths,
             limits: self.limits,
@@ -149,5 +156,5 @@ fn turned(end: TurnEnd) -> Turned {
         dropped.push(format!("the sandbox's limit on {hit} was hit"));
     }
     let killed = end.killed.into_iter().map(|killed| killed.name).collect();
-    Turned { failure, transport: None, killed, dropped, layers: end.layers }
+    Turned { failure, killed, dropped, layers: end.layers, ..Turned::default() }
 }

@@ -23,6 +23,8 @@ pub struct Brief {
     pub best: Option<(Score, u32)>,
     /// The last settled iterations, oldest first.
     pub recent: Vec<Recent>,
+    /// How many US dollars its turn may use, where there is a ceiling.
+    pub cost_left: Option<f64>,
 }
 
 /// One settled iteration, as an agent is told of it.
@@ -95,6 +97,7 @@ mod tests {
                     note: "measure_cmd\nexited 1".into(),
                 },
             ],
+            cost_left: None,
         };
         insta::assert_snapshot!(status(&brief), @r"
         Iteration 3 of 10. The objective is `score`; higher is better.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::report::Ui;
+use crate::score::Direction;
 
 /// Lets a coding agent improve a codebase in a loop: it proposes, a frozen judge measures, the engine keeps or discards.
 #[derive(Debug, Parser)]
@@ -45,6 +46,8 @@ pub enum Command {
     },
     /// Show what the sandboxes of a run tried to reach, and what they were denied
     Audit(AuditArgs),
+    /// Decide every keep of a session log again, and print the first line that does not follow
+    Replay(ReplayArgs),
     /// Print completions for a shell
     Completions {
         /// The shell to complete for
@@ -121,6 +124,20 @@ pub struct AuditArgs {
     pub binary: Option<String>,
 }
 
+/// The options of `replay`.
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// The session log
+    #[arg(value_name = "LOG")]
+    pub log: PathBuf,
+    /// The engine's repository of the run, in which each commit must be [default: `git` beside the log, where it is]
+    #[arg(long, value_name = "DIR")]
+    pub git: Option<PathBuf>,
+    /// Which way scores get better, for a log that does not say
+    #[arg(long, value_name = "lower|higher")]
+    pub direction: Option<Direction>,
+}
+
 /// The options of `gateway serve`.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
@@ -167,6 +184,12 @@ pub struct RunArgs {
     /// Where the run keeps its state [default: `state` beside the manifest]
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
+    /// The cost ceiling in US dollars, as far as turns say what they cost
+    #[arg(long, value_name = "USD")]
+    pub max_cost: Option<f64>,
+    /// Go on with the run that is in the state directory, however it ended; what it was given stands
+    #[arg(long, conflicts_with = "fresh")]
+    pub resume: bool,
     /// Archive an unfinished run and start a new one
     #[arg(long)]
     pub fresh: bool,
@@ -184,10 +207,6 @@ pub struct RunArgs {
 /// Options of the contract that this build does not have: known, so that they are refused by name.
 #[derive(Debug, Clone, Args)]
 pub struct AbsentArgs {
-    #[arg(long, hide = true)]
-    resume: bool,
-    #[arg(long, hide = true, value_name = "USD")]
-    max_cost: Option<String>,
     #[arg(long, hide = true, value_name = "PATH")]
     steer: Option<String>,
     #[arg(long, hide = true, value_name = "N")]
@@ -207,8 +226,6 @@ impl AbsentArgs {
     #[must_use]
     pub fn given(&self) -> Option<&'static str> {
         let given = [
-            ("--resume", self.resume),
-            ("--max-cost", self.max_cost.is_some()),
             ("--steer", self.steer.is_some()),
             ("--wide", self.wide.is_some()),
             ("--wide-keep", self.wide_keep.is_some()),
@@ -243,14 +260,14 @@ pub struct CheckArgs {
 }
 
 /// Subcommands of the contract that this build does not have.
-pub const ABSENT_COMMANDS: [&str; 15] = [
+pub const ABSENT_COMMANDS: [&str; 14] = [
     "scope", "ps", "deploy", "watch-pr", "plan", "status", "tail", "steer", "pause", "resume", "stop",
-    "abort", "outbox", "replay", "doctor",
+    "abort", "outbox", "doctor",
 ];
 
 /// Subcommands that this build has.
-pub const COMMANDS: [&str; 8] =
-    ["run", "init", "check", "gateway", "schema", "egress", "audit", "completions"];
+pub const COMMANDS: [&str; 9] =
+    ["run", "init", "check", "gateway", "schema", "egress", "audit", "replay", "completions"];
 
 /// A duration in the friendly format, longer than nothing.
 fn duration(text: &str) -> Result<Duration, String> {

@@ -73,6 +73,9 @@ pub enum CliError {
         /// The first thing that is wrong.
         fault: policy::record::Fault,
     },
+    /// A log that does not follow from itself.
+    #[error(transparent)]
+    Replay(#[from] super::replay::ReplayError),
     /// The file of the bearer token.
     #[error("read the bearer token")]
     Token(#[source] crate::sys::fs::FsError),
@@ -103,9 +106,10 @@ impl CliError {
             CliError::Plan(PlanError::InjectInState(_) | PlanError::Shown { .. }) => Exit::Manifest,
             CliError::Plan(_) => Exit::Usage,
             CliError::Interrupted => Exit::Stopped,
-            CliError::Run(RunError::State(
-                StateError::Unfinished { .. } | StateError::Lock(LockError::Held { .. }),
-            ))
+            CliError::Run(
+                RunError::State(StateError::Unfinished { .. } | StateError::Lock(LockError::Held { .. }))
+                | RunError::Diverged { .. },
+            )
             | CliError::Gateway(driver::GatewayError::Busy(_)) => Exit::State,
             CliError::Run(RunError::Sandbox(_) | RunError::SelfTest(_) | RunError::Egress(_))
             | CliError::Gateway(_) => Exit::Sandbox,
@@ -113,7 +117,7 @@ impl CliError {
             CliError::Token(_) | CliError::Url { .. } | CliError::Reason(_) | CliError::NoSandbox => {
                 Exit::Usage
             }
-            CliError::Audit(_) | CliError::Tampered { .. } => Exit::Failure,
+            CliError::Audit(_) | CliError::Tampered { .. } | CliError::Replay(_) => Exit::Failure,
             CliError::Run(_) | CliError::Init(_) | CliError::Keeper(_) | CliError::Io { .. } => Exit::Failure,
         }
     }
@@ -125,13 +129,17 @@ impl CliError {
             CliError::Absent(_) => Some("`crucible --help` lists what there is".to_owned()),
             CliError::Unknown { near: Some(near), .. } => Some(format!("did you mean `{near}`?")),
             CliError::Unknown { near: None, .. } => Some("`crucible --help` lists what there is".to_owned()),
-            CliError::Pack(PackError::Manifest { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            CliError::Pack(PackError::Manifest { source, .. })
+                if source.kind() == std::io::ErrorKind::NotFound =>
+            {
                 Some("name one with --manifest, or make one here with `crucible init`".to_owned())
             }
             CliError::Run(RunError::State(StateError::Unfinished { .. })) => Some(
-                "--fresh puts it away under `archive` and starts anew; --resume, which would take it up again, is not in this build"
-                    .to_owned(),
+                "--resume goes on with it, --fresh puts it away under `archive` and starts anew".to_owned(),
             ),
+            CliError::Run(RunError::Diverged { .. }) => {
+                Some("--fresh puts it away under `archive` and starts anew".to_owned())
+            }
             CliError::Run(RunError::State(StateError::Lock(LockError::Held { .. }))) => {
                 Some("wait for it to end, or give this run another --state-dir and workspace".to_owned())
             }

@@ -11,6 +11,8 @@ pub mod exit;
 pub mod gateway;
 pub mod init;
 mod judged;
+pub mod replay;
+mod resumed;
 pub mod run;
 
 use std::process::ExitCode;
@@ -55,6 +57,7 @@ fn other(command: Command) -> Result<Exit, CliError> {
         Command::Gateway { command: GatewayCommand::Serve(args) } => gateway::serve(&args),
         Command::Egress { command: EgressCommand::Explain(args) } => egress::explain(&args),
         Command::Audit(args) => audit::audit(&args),
+        Command::Replay(args) => replay::replay(&args),
         Command::Schema => {
             run::print(&format!("{:#}\n", crate::manifest::schema()))?;
             Ok(Exit::Ok)

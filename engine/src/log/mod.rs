@@ -3,10 +3,12 @@
 
 pub mod read;
 pub mod row;
+pub mod turn;
 pub mod wire;
 pub mod write;
 
 pub use read::{Entry, LogReader, ReadError};
 pub use row::{Decision, Evidence, RowWire};
-pub use wire::{AgentEvent, Outcome, Phase, SessionEvent, TaskStatus};
+pub use turn::{EscalationWire, TurnWire};
+pub use wire::{AgentEvent, EndingCause, Outcome, Phase, PlanTask, RecoveryClass, SessionEvent, TaskStatus};
 pub use write::{Durability, LogError, SessionLog};

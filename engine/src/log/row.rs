@@ -103,6 +103,9 @@ pub struct RowWire {
     /// (our addition).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unchanged: bool,
+    /// What its turns cost in US dollars, where that is known (our addition).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_usd: Option<f64>,
     /// Wall-clock seconds of the iteration (our addition).
     #[serde(default)]
     pub secs: f64,
@@ -131,6 +134,7 @@ impl RowWire {
             frozen_restored: Vec::new(),
             dropped: Vec::new(),
             unchanged: false,
+            cost_usd: None,
             secs: 0.0,
         }
     }

@@ -10,12 +10,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::effect::Job;
 use super::egress::DEATHS_MAX;
-use super::event::{Candidate, EventKind, TaskEnd, TaskReport};
+use super::event::{Candidate, EventKind, TaskEnd, TaskReport, TurnReport};
 use super::graph::TaskId;
 use crate::agent::status::status;
 use crate::agent::{
-    Brief, CommandTurn, Markers, SandboxTurn, Settings, Template, TurnError, Turned, Values, toolbox::place,
-    with_last_line,
+    Brief, CommandTurn, Markers, SandboxTurn, Settings, Template, TurnError, TurnTerms, Turned, Usage,
+    Values, toolbox::place, with_last_line,
 };
 use crate::judge::{Fault, Known, Measure, Reading};
 use crate::log::{AgentEvent, SessionEvent};
@@ -106,6 +106,7 @@ impl<W: World> Hands<W> {
         let mut aside = Aside::default();
         let (task, report) = match job {
             Job::Propose { task, brief } => (task, self.propose(&brief, cancel, &mut aside).await),
+            Job::Record { task, iter } => (task, self.record(iter, cancel).await),
             Job::Apply { task } => (task, self.apply(cancel, &mut aside).await),
             Job::Measure { task, known } => (task, self.measure(known, cancel, &mut aside).await),
             Job::Snapshot => {
@@ -117,6 +118,16 @@ impl<W: World> Hands<W> {
                 let restored = self.restore(&token).await;
                 self.tell_notes();
                 return EventKind::Restored(restored.map_err(|error| chain(&error)));
+            }
+            Job::Recall { iter, best, files } => {
+                let found = self.recall(iter, best.as_deref(), files).await;
+                self.tell_notes();
+                return EventKind::Recalled(found.map_err(|error| chain(&error)));
+            }
+            Job::Wait { pause } => {
+                // Whoever ends the pause early decides what follows.
+                let _ = tokio::time::timeout(pause, cancel.cancelled()).await;
+                return EventKind::Waited;
             }
         };
         let secs = self.tools.clock.monotonic().saturating_sub(began).as_secs_f64();
@@ -152,28 +163,37 @@ impl<W: World> Hands<W> {
         let values = Values { goal: &self.tools.goal, status: &status, steer: "" };
         let prompt = self.tools.method.render(values);
         let settings = self.furnish()?;
-        let Turned { failure, transport, killed, dropped, .. } =
-            self.turn(brief.iter, &prompt, cancel).await?;
+        let terms = TurnTerms { cost_left: brief.cost_left };
+        let Turned { failure, transport, retry_after, usage, killed, dropped, .. } =
+            self.turn(brief.iter, &prompt, terms, cancel).await?;
         aside.killed = killed;
         let who = if transport.is_some() { "the turn" } else { "the agent" };
         let failure = failure.map(|how| format!("{who} {how}"));
-        if let Some(why) = self.missing()? {
-            let candidate = Candidate { refused: Some(why), dropped, ..Candidate::default() };
-            let candidate = Box::new(candidate);
-            return Ok(TaskReport::Proposed { failure, transport, candidate, escalation: None });
+        let mut report =
+            TurnReport { failure, transport, retry_after, usage, dropped, ..TurnReport::default() };
+        if self.missing()?.is_none() {
+            self.clear_settings(&settings)?;
+            aside.frozen_restored = self.put_frozen_back()?;
+            self.take_markers(&mut report);
         }
-        self.clear_settings(&settings)?;
-        aside.frozen_restored = self.put_frozen_back()?;
-        let markers = Root::open(&self.tools.workspace).and_then(|root| Markers::take(&root));
-        let Markers { account, escalation, refused } = markers.unwrap_or_else(|error| Markers {
-            refused: vec![format!("the markers: {}", chain(&error))],
-            ..Markers::default()
-        });
-        let mut candidate = self.record(brief.iter, cancel).await?;
-        candidate.account = account;
-        candidate.dropped.extend(dropped);
-        candidate.dropped.extend(refused);
-        Ok(TaskReport::Proposed { failure, transport, candidate: Box::new(candidate), escalation })
+        Ok(TaskReport::Proposed(Box::new(report)))
+    }
+
+    /// Reads and removes what the agent left for the engine.
+    fn take_markers(&self, report: &mut TurnReport) {
+        let root = Root::open(&self.tools.workspace);
+        let taken = root.and_then(|root| Ok((Markers::take(&root)?, Usage::take(&root)?)));
+        match taken {
+            Ok((Markers { account, escalation, refused }, (usage, unread))) => {
+                report.account = account;
+                report.escalation = escalation;
+                report.dropped.extend(refused.into_iter().chain(unread));
+                if report.usage.is_unknown() {
+                    report.usage = usage;
+                }
+            }
+            Err(error) => report.dropped.push(format!("the markers: {}", chain(&error))),
+        }
     }
 
     /// Puts the skills of a turn into the workspace, and looks at the settings that it must not leave changed.
@@ -198,14 +218,20 @@ impl<W: World> Hands<W> {
     }
 
     /// Runs the agent. Nothing of it runs any more when this returns.
-    async fn turn(&mut self, iter: u32, prompt: &str, cancel: &CancellationToken) -> Result<Turned, Broken> {
+    async fn turn(
+        &mut self,
+        iter: u32,
+        prompt: &str,
+        terms: TurnTerms,
+        cancel: &CancellationToken,
+    ) -> Result<Turned, Broken> {
         let tell = self.tools.tell.clone();
         let mut say = move |event: AgentEvent| {
             // The shell outlives the job; a line it no longer takes has nowhere to go.
             let _ = tell.send(SessionEvent::Agent { event });
         };
         match self.tools.turn.clone() {
-            Turn::Host(turn) => match turn.run(&self.tools.keeper, prompt, cancel, &mut say).await {
+            Turn::Host(turn) => match turn.run(&self.tools.keeper, prompt, terms, cancel, &mut say).await {
                 Ok(turned) => Ok(turned),
                 Err(TurnError::Keeper(error)) => Ok(Turned::failed(survivable(&error)?)),
                 Err(error) => Ok(Turned::failed(format!("failed to {}", chain(&error)))),
@@ -214,7 +240,7 @@ impl<W: World> Hands<W> {
                 let repository = self.world.workspace().agent_repository().await;
                 let repository = repository.map_err(|error| Broken(chain(&error)))?;
                 let (known, deaths) = (turn.layers.clone(), turn.deaths.clone());
-                let turned = turn.run(format!("turn-{iter}"), repository, prompt, cancel, say).await;
+                let turned = turn.run(format!("turn-{iter}"), repository, (prompt, terms), cancel, say).await;
                 let count = *deaths.borrow();
                 if count >= DEATHS_MAX {
                     return Err(Broken(format!("the broker died {count} times in a row")));
@@ -236,22 +262,28 @@ impl<W: World> Hands<W> {
         }
     }
 
-    async fn record(&mut self, iter: u32, cancel: &CancellationToken) -> Result<Candidate, Broken> {
+    async fn record(&mut self, iter: u32, cancel: &CancellationToken) -> Result<TaskReport, Broken> {
         let workspace = self.world.workspace();
         let recorded = workspace.record_unless(iter, cancel).await.map_err(|error| Broken(chain(&error)))?;
         let dropped = workspace.take_notes();
-        Ok(match recorded {
-            Recorded::Candidate(found) => Candidate {
-                commit: Some(found.commit.to_string()),
-                refused: None,
-                changed: found.changed,
-                diff: found.diff.text,
-                diffstat: found.diff.stat,
-                dropped,
-                account: String::new(),
-            },
+        let candidate = match recorded {
+            Recorded::Candidate(found) => Candidate { dropped, ..told(found) },
             Recorded::Refused { why } => Candidate { refused: Some(why), dropped, ..Candidate::default() },
-        })
+        };
+        Ok(TaskReport::Recorded { candidate: Box::new(candidate) })
+    }
+
+    /// Finds the candidate of an iteration again that another process left open.
+    async fn recall(
+        &mut self,
+        iter: u32,
+        best: Option<&str>,
+        files: bool,
+    ) -> Result<Box<Candidate>, WorldError> {
+        let best = best.map(SnapshotToken::parse).transpose()?;
+        let workspace = self.world.workspace();
+        let found = workspace.recall(iter, best.as_ref().map(SnapshotToken::commit), files).await?;
+        Ok(Box::new(found.map(told).unwrap_or_default()))
     }
 
     async fn apply(&mut self, cancel: &CancellationToken, aside: &mut Aside) -> Result<TaskReport, Broken> {
@@ -332,6 +364,18 @@ impl<W: World> Hands<W> {
         for msg in self.world.workspace().take_notes() {
             let _ = self.tools.tell.send(SessionEvent::Note { msg });
         }
+    }
+}
+
+/// A candidate as the loop knows it.
+fn told(found: crate::world::Candidate) -> Candidate {
+    Candidate {
+        commit: Some(found.commit.to_string()),
+        refused: None,
+        changed: found.changed,
+        diff: found.diff.text,
+        diffstat: found.diff.stat,
+        dropped: Vec::new(),
     }
 }
 

@@ -2,11 +2,13 @@
 //! It refuses to know how a log line looks and how a file is restored.
 
 pub mod begin;
+pub mod conduct;
 pub mod effect;
 pub mod egress;
 pub mod event;
 pub mod graph;
 pub mod hands;
+pub mod replay;
 mod settling;
 pub mod shell;
 pub mod state;
@@ -16,7 +18,7 @@ pub mod tail;
 pub mod turns;
 
 pub use effect::{Effect, Job};
-pub use event::{Candidate, Event, EventKind, Interrupt, TaskEnd, TaskReport};
+pub use event::{Candidate, Event, EventKind, Interrupt, TaskEnd, TaskReport, TurnReport};
 pub use graph::{Graph, Op, Task, TaskId};
 pub use state::{State, Terms};
 pub use step::step;

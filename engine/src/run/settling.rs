@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use super::event::Candidate;
 use crate::judge::Reading;
 use crate::log::TaskStatus;
 use crate::score::Score;
@@ -30,4 +31,28 @@ pub(super) fn told(reading: &Reading, shown: &str) -> Option<Value> {
         value.as_object_mut()?.insert("output_tail".to_owned(), Value::from(shown));
     }
     Some(value)
+}
+
+/// A recorded candidate as the log tells it before there is a row: all but the patch, which git has.
+pub(super) fn recorded(candidate: &Candidate) -> Value {
+    serde_json::json!({
+        "candidate": candidate.commit,
+        "changed": candidate.changed,
+        "refused": candidate.refused,
+        "dropped": candidate.dropped,
+    })
+}
+
+/// What [`recorded`] told, without the patch.
+pub(super) fn candidate(output: Option<&Value>) -> Candidate {
+    let field = |name: &str| output.and_then(|output| output.get(name));
+    let text = |name: &str| field(name).and_then(Value::as_str).map(str::to_owned);
+    let dropped = field("dropped").and_then(Value::as_array).into_iter().flatten();
+    Candidate {
+        commit: text("candidate"),
+        refused: text("refused"),
+        changed: field("changed").and_then(Value::as_bool).unwrap_or(true),
+        dropped: dropped.filter_map(Value::as_str).map(str::to_owned).collect(),
+        ..Candidate::default()
+    }
 }

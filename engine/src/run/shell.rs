@@ -15,7 +15,8 @@ use super::event::{Event, EventKind, Interrupt};
 use super::hands::Hands;
 use super::state::State;
 use super::step::step;
-use crate::log::{Durability, LogError, Outcome, SessionEvent, SessionLog};
+use crate::agent::Usage;
+use crate::log::{AgentEvent, Durability, LogError, Outcome, SessionEvent, SessionLog};
 use crate::report::Progress;
 use crate::sys::chain;
 use crate::sys::clock::Clock;
@@ -108,7 +109,10 @@ impl Shell {
                 biased;
                 Some(event) = self.told.recv() => {
                     self.write(&event, Durability::Buffered)?;
-                    continue;
+                    match used(&event) {
+                        Some(usage) => EventKind::Spending(usage),
+                        None => continue,
+                    }
                 }
                 answer = &mut running => break answer,
                 interrupt = self.interrupts.next() => EventKind::Interrupted(match interrupt {
@@ -174,6 +178,16 @@ impl Shell {
     /// Whether `state/control.json` says `{"stop": true}`.
     fn stop_asked_for(&self) -> bool {
         asks_to_stop(&self.control)
+    }
+}
+
+/// What a line says the running turn has used so far.
+fn used(event: &SessionEvent) -> Option<Usage> {
+    match event {
+        SessionEvent::Agent { event: AgentEvent::Tokens { cost_usd, input_tokens, output_tokens } } => {
+            Some(Usage::new(*cost_usd, *input_tokens, *output_tokens))
+        }
+        _ => None,
     }
 }
 

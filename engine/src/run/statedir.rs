@@ -10,17 +10,20 @@ use jiff::Timestamp;
 use super::tail::{self, LogEnd};
 use crate::log::{LogError, SessionLog};
 use crate::sys::clock::Clock;
-use crate::sys::fs::{FsError, PrivateFile, create_private_dir, private_file};
+use crate::sys::fs::{FsError, PrivateFile, create_private_dir, private_file, read_bounded, unguessable};
 use crate::sys::lock::{DirLock, LOCK_FILE, LockError};
 use crate::world::CLAIM_FILE;
 
 /// The record of what sandboxes asked for, in a state directory.
 pub const AUDIT_FILE: &str = "egress.jsonl";
 
+/// The session log, in a state directory.
+pub const LOG_FILE: &str = "session.jsonl";
+
 /// What belongs to one run and is put away with it. The lock and the workspace's ownership stay.
 const OF_ONE_RUN: [&str; 9] = [
     AUDIT_FILE,
-    "session.jsonl",
+    LOG_FILE,
     "report.json",
     "control.json",
     "git",
@@ -31,8 +34,11 @@ const OF_ONE_RUN: [&str; 9] = [
 ];
 
 /// What else the engine puts into a state directory.
-const OF_THE_DIRECTORY: [&str; 6] =
-    [LOCK_FILE, CLAIM_FILE, "workspace.new", "archive", "git.full", "gateway"];
+const OF_THE_DIRECTORY: [&str; 7] =
+    [LOCK_FILE, CLAIM_FILE, "workspace.new", "archive", "git.full", "gateway", MARK_FILE];
+
+/// What the commands of every run of this directory carry, see [`StateDir::mark`].
+const MARK_FILE: &str = "mark";
 
 /// Why a state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -106,6 +112,41 @@ impl StateDir {
         Ok(state)
     }
 
+    /// Locks the directory to go on with the run in it. None where there is no line of a run: nothing is to be resumed.
+    ///
+    /// # Errors
+    /// As [`StateDir::claim`], but that a run that did not end is what is asked for.
+    pub fn resume(path: &Path) -> Result<Option<StateDir>, StateError> {
+        if tail::read(&path.join(LOG_FILE)).ok() == Some(LogEnd::Absent) {
+            return Ok(None);
+        }
+        require_ours(path)?;
+        create_private_dir(path)?;
+        let path =
+            fs::canonicalize(path).map_err(|source| StateError::Io { path: path.to_owned(), source })?;
+        let lock = DirLock::acquire(&path)?;
+        let state = StateDir { path, archived: None, _lock: lock };
+        let end = tail::read(&state.session_log()).map_err(|source| state.failed(source))?;
+        Ok((end != LogEnd::Absent).then_some(state))
+    }
+
+    /// The mark that every command of this directory's runs carries, so that a later engine finds those that outlived
+    /// theirs. Made when there is none.
+    ///
+    /// # Errors
+    /// When it can neither be read nor made.
+    pub fn mark(&self) -> Result<String, StateError> {
+        let path = self.path.join(MARK_FILE);
+        let known = read_bounded(&path, 64).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        if let Some(known) = known.filter(|text| text.len() == 32) {
+            return Ok(known);
+        }
+        let mark = unguessable();
+        let mut file = private_file(&path, PrivateFile::Truncate)?;
+        io::Write::write_all(&mut file, mark.as_bytes()).map_err(|source| self.failed(source))?;
+        Ok(mark)
+    }
+
     fn failed(&self, source: io::Error) -> StateError {
         StateError::Io { path: self.path.clone(), source }
     }
@@ -148,7 +189,7 @@ impl StateDir {
     /// `session.jsonl`
     #[must_use]
     pub fn session_log(&self) -> PathBuf {
-        self.path.join("session.jsonl")
+        self.path.join(LOG_FILE)
     }
 
     /// `report.json`
@@ -186,9 +227,7 @@ fn require_ours(path: &Path) -> Result<(), StateError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(failed(error)),
     };
-    if path.join("session.jsonl").is_file()
-        || path.join(CLAIM_FILE).is_file() && path.join(LOCK_FILE).is_file()
-    {
+    if path.join(LOG_FILE).is_file() || path.join(CLAIM_FILE).is_file() && path.join(LOCK_FILE).is_file() {
         return Ok(());
     }
     for entry in entries {

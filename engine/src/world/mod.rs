@@ -6,6 +6,7 @@
 //! anew by the engine after each step. So nothing planted there acts, and nothing broken there matters.
 
 mod agent;
+mod chain;
 mod claim;
 mod command;
 mod diff;
@@ -32,6 +33,7 @@ mod workspace;
 
 use std::future::Future;
 
+pub use chain::{Chain, Link};
 pub use claim::CLAIM_FILE;
 pub use command::{CommandWorld, DomainCommands, PackRunner};
 pub use diff::{DIFF_LIMIT, Diff};

@@ -1,0 +1,144 @@
+//! Turns what a task of an iteration brought back into how it settled, and the next task (contract §3, §4).
+//! It refuses to know how a row is written.
+
+use serde_json::json;
+
+use super::{Fold, PLAN_VERSION};
+use crate::decide::Verdict;
+use crate::judge::Reading;
+use crate::log::{Durability, EndingCause, Evidence, Outcome, SessionEvent, TaskStatus};
+use crate::run::effect::Job;
+use crate::run::event::{TaskEnd, TaskReport};
+use crate::run::graph::{Op, TaskId};
+use crate::run::settling::{Settling, told};
+use crate::run::state::Stage;
+
+impl Fold {
+    pub(super) fn task_ended(&mut self, end: TaskEnd) {
+        let TaskEnd { task, report, killed, frozen_restored, secs } = end;
+        if let Some(current) = &mut self.state.current {
+            current.row.killed.extend(killed);
+            current.row.frozen_restored.extend(frozen_restored);
+        }
+        match report {
+            TaskReport::Proposed(turn) => self.proposed(task, secs, *turn),
+            TaskReport::Recorded { candidate } => self.candidate_recorded(task, secs, *candidate),
+            TaskReport::Applied { failure } => self.pass_or_fail(task, secs, failure),
+            TaskReport::Measured { reading, shown } => self.measured(task, secs, reading, &shown),
+            TaskReport::Broken { reason } => self.broken(task, secs, reason),
+        }
+    }
+
+    /// The engine could not carry a task out. The iteration gets its row; nothing more is done to the workspace, since
+    /// whatever stood in the way may still be there.
+    fn broken(&mut self, task: TaskId, secs: f64, reason: String) {
+        self.log_ending(EndingCause::Broken, reason.clone());
+        self.settle(task, Settling::new(TaskStatus::Fail, reason.clone(), secs), Durability::Buffered);
+        if let Some(mut current) = self.state.current.take() {
+            current.row.note.clone_from(&reason);
+            self.count_discard(&mut current);
+            self.write_row(current, false, Durability::Durable);
+        }
+        self.finish(Outcome::Error, reason);
+    }
+
+    fn pass_or_fail(&mut self, task: TaskId, secs: f64, failure: Option<String>) {
+        match failure {
+            Some(why) => self.fail(task, secs, why),
+            None => {
+                self.settle(task, Settling::new(TaskStatus::Pass, String::new(), secs), Durability::Buffered);
+                self.dispatch();
+            }
+        }
+    }
+
+    /// A required task failed: the candidate is discarded without a measurement.
+    fn fail(&mut self, task: TaskId, secs: f64, why: String) {
+        self.settle(task, Settling::new(TaskStatus::Fail, why.clone(), secs), Durability::Buffered);
+        self.discard(why);
+    }
+
+    fn measured(&mut self, task: TaskId, secs: f64, reading: Reading, shown: &str) {
+        let status = if reading.valid { TaskStatus::Pass } else { TaskStatus::Fail };
+        let how = Settling {
+            metric: reading.score,
+            output: told(&reading, shown),
+            ..Settling::new(status, reading.summary(), secs)
+        };
+        self.settle(task, how, Durability::Buffered);
+        if let Some(current) = &mut self.state.current {
+            let row = &mut current.row;
+            row.score = reading.score;
+            row.tiebreak = reading.tiebreak;
+            row.total = reading.total();
+            row.note = reading.summary();
+            row.detail.clone_from(&reading.detail);
+            current.reading = Some(reading);
+        }
+        match status {
+            TaskStatus::Pass => self.dispatch(),
+            _ => self.settle_row(),
+        }
+    }
+
+    /// Settles a task of the iteration and tells how.
+    pub(super) fn settle(&mut self, id: TaskId, how: Settling, durability: Durability) {
+        let Some(task) = self.state.terms.graph.task(id).cloned() else { return };
+        let Settling { status, note, secs, metric, output, transport } = how;
+        let (mut attempts, mut used) = (1, crate::agent::Usage::default());
+        if let Some(current) = &mut self.state.current {
+            current.settled.settle(id, status);
+            if task.op == Op::Propose {
+                (attempts, used) = (current.attempts, current.used);
+            }
+            if task.op != Op::Decide {
+                let disposition = status.token().to_owned();
+                current.row.evidence.push(Evidence {
+                    task: task.name.clone(),
+                    disposition,
+                    note: note.clone(),
+                });
+            }
+        }
+        let line = SessionEvent::TaskResult {
+            task: task.name,
+            status,
+            plan_version: PLAN_VERSION,
+            task_kind: task.op.token().to_owned(),
+            iter: self.state.iter,
+            attempts,
+            cost_usd: used.cost_usd.unwrap_or(0.0),
+            input_tokens: used.input_tokens,
+            output_tokens: used.output_tokens,
+            metric,
+            output,
+            note,
+            secs,
+            transport,
+        };
+        self.log(line, durability);
+    }
+
+    /// The universal rule. What it says is on the disk before anything follows from it.
+    pub(super) fn decide(&mut self, id: TaskId) {
+        let Some(reading) = self.state.current.as_ref().and_then(|current| current.reading.clone()) else {
+            return self.discard("nothing was measured".to_owned());
+        };
+        let best = self.state.best.as_ref().map(|best| best.standing);
+        match self.state.terms.rule.decide(&reading, best) {
+            Verdict::Keep { standing, solved } => {
+                if let Some(current) = &mut self.state.current {
+                    current.keeping = Some(standing);
+                }
+                let how = Settling {
+                    metric: Some(standing.score),
+                    output: Some(json!({ "keep": true, "solved": solved })),
+                    ..Settling::new(TaskStatus::Pass, String::new(), 0.0)
+                };
+                self.settle(id, how, Durability::Durable);
+                self.run(Stage::Snapshotting, Job::Snapshot);
+            }
+            Verdict::Discard => self.settle_row(),
+        }
+    }
+}
