@@ -9,20 +9,24 @@ use std::time::Duration;
 use policy::diag::Source;
 use policy::inference::AgentProtocol;
 
-use crate::manifest::{Agent, At, Backend, Command, EnvName, EnvValue, GitRef, Harness, Judge, Objective};
-use crate::manifest::{RepoSource, RepoUrl, SessionName, Workflow, WorkspaceDir, World};
+use crate::manifest::{Agent, At, Backend, Command, EnvName, EnvValue, GitRef, Harness, Judge};
+use crate::manifest::{RepoSource, RepoUrl, SessionName};
+use crate::manifest::{Workflow, WorkspaceDir, World};
 use crate::pack::{
     FileError, IdentityParts, InjectFile, InjectIdentity, Pack, RunIdentity, Thawed, Toolbox, read_prompt,
 };
-use crate::score::Direction;
 
 mod inference;
+mod judge;
 mod places;
 mod sandbox;
 
 use places::{check_apart, check_injects, check_repo, check_shown, state_dir};
 
+use judge::judge;
+
 pub use inference::{Bound, Inference, KeyError, KeyFault, Model};
+pub use judge::{ConfinedPlan, JudgePlan};
 pub use sandbox::SandboxPlan;
 
 /// How many iterations a run has unless the command line says.
@@ -136,21 +140,6 @@ pub struct AgentPlan {
     pub method: String,
     /// What is to be reached.
     pub goal: String,
-}
-
-/// Who scores.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JudgePlan {
-    /// For `sh -c`, in the workspace.
-    pub measure_cmd: Command,
-    /// Which way a score is better.
-    pub direction: Direction,
-    /// Which way a tiebreak is better.
-    pub tiebreak_direction: Direction,
-    /// What the score is called.
-    pub objective: Objective,
-    /// How long one measure may take.
-    pub timeout: Duration,
 }
 
 /// What makes a candidate live and takes it back, beside git.
@@ -305,6 +294,7 @@ impl RunPlan {
             check_repo(path, &workspace_dir, &state_dir, in_place)?;
         }
         let workspace = manifest.workspace;
+        let sandbox = manifest.agent.sandbox.clone();
         Ok(Self {
             manifest_path,
             manifest: source,
@@ -318,7 +308,7 @@ impl RunPlan {
             history: workspace.history,
             injects,
             agent: AgentPlan { session, toolbox, ..agent(manifest.agent, model, method, goal) },
-            judge: judge(manifest.judge),
+            judge: judge(manifest.judge, sandbox.as_ref()),
             world: world(manifest.world),
             workflow: manifest.workflow,
             limits,
@@ -394,16 +384,6 @@ fn session(workflow: Option<&Workflow>, harness: Harness) -> Result<Option<Sessi
             Err(PlanError::Session { session: session.clone(), harness })
         }
         session => Ok(session.cloned()),
-    }
-}
-
-fn judge(judge: Judge) -> JudgePlan {
-    JudgePlan {
-        measure_cmd: judge.measure_cmd.value,
-        direction: judge.direction,
-        tiebreak_direction: judge.tiebreak_direction,
-        objective: judge.objective,
-        timeout: judge.timeout,
     }
 }
 

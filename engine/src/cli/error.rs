@@ -82,6 +82,9 @@ pub enum CliError {
     /// Pack commands cannot be run here.
     #[error("run the pack's commands")]
     Keeper(#[from] KeeperError),
+    /// The judge cannot be run here.
+    #[error("run the judge")]
+    Ground(#[from] crate::judge::GroundError),
     /// An operator ended a command that is no run.
     #[error("go on: a signal ended it")]
     Interrupted,
@@ -118,7 +121,11 @@ impl CliError {
                 Exit::Usage
             }
             CliError::Audit(_) | CliError::Tampered { .. } | CliError::Replay(_) => Exit::Failure,
-            CliError::Run(_) | CliError::Init(_) | CliError::Keeper(_) | CliError::Io { .. } => Exit::Failure,
+            CliError::Run(_)
+            | CliError::Init(_)
+            | CliError::Keeper(_)
+            | CliError::Ground(_)
+            | CliError::Io { .. } => Exit::Failure,
         }
     }
 

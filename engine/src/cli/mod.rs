@@ -5,6 +5,7 @@ pub mod args;
 pub mod audit;
 mod bases;
 pub mod check;
+mod controls;
 pub mod egress;
 pub mod error;
 pub mod exit;

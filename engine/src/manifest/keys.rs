@@ -164,6 +164,7 @@ pub(super) const TABLES: &[&Table] = &[
     &openshell::TABLE,
     &openshell::LIMITS,
     &judge::TABLE,
+    &judge::SELFTEST,
     &world::TABLE,
     &workflow::TABLE,
     &workflow::TASK,

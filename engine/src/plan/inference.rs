@@ -192,6 +192,14 @@ impl Model {
         Ok(given)
     }
 
+    /// The values of the keys that agents are given, for what must not show them. Where no key can be had there is none.
+    #[must_use]
+    pub fn secrets(&self, env: &Environment) -> Vec<String> {
+        let is_key = |name: &str| AMBIENT.iter().any(|known| known.name == name && known.holds == Holds::Key);
+        let given = self.variables(env, true).unwrap_or_default();
+        given.into_iter().filter(|(name, _)| is_key(name)).map(|(_, value)| value).collect()
+    }
+
     /// What an agent on this host does not see of the engine's environment: every key's own variable, and beside a binding
     /// all that says otherwise.
     #[must_use]

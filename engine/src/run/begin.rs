@@ -20,7 +20,7 @@ use super::hands::{Apply, Tools, Turn};
 use super::replay::Divergence;
 use super::statedir::{AUDIT_FILE, StateError};
 use crate::agent::Template;
-use crate::judge::Measure;
+use crate::judge::{Confined, Ground, Measure};
 use crate::log::{LogError, ReadError, SessionEvent};
 use crate::manifest::Harness;
 use crate::plan::{KeyError, RepoPlan, RunPlan, SandboxPlan};
@@ -83,6 +83,9 @@ pub enum RunError {
     /// What a dead engine left running cannot be ended.
     #[error("end what an engine that died left running")]
     Leftovers(#[source] std::io::Error),
+    /// No gateway for the judge's sandbox.
+    #[error("confine the judge: there is no gateway")]
+    Unconfined,
     /// The operator's signals cannot be heard.
     #[error("listen to signals")]
     Signals(#[source] std::io::Error),
@@ -147,7 +150,7 @@ pub fn spec(plan: &RunPlan, env: &Environment, run: String) -> Spec {
 pub(super) fn tools(
     plan: &RunPlan,
     env: &Environment,
-    keeper: &Arc<Keeper>,
+    (keeper, ground): (&Arc<Keeper>, Ground),
     turn: Turn,
     frozen: crate::world::FrozenFiles,
     tell: mpsc::UnboundedSender<SessionEvent>,
@@ -163,6 +166,7 @@ pub(super) fn tools(
         goal: plan.agent.goal.clone(),
         apply: apply
             .map(|command| Apply { apply_cmd: command.to_string(), timeout: Some(plan.world.timeout) }),
+        ground,
         measure: measure(plan, env),
         toolbox: plan.agent.toolbox.clone(),
         frozen,
@@ -178,6 +182,32 @@ pub(super) fn tools(
 pub fn gateway(state_dir: &Path, broker: &Arc<Broker>) -> Result<driver::Gateway, RunError> {
     let config = driver::GatewayConfig { state_dir: state_dir.to_owned() };
     driver::Gateway::networked(config, broker.clone()).map_err(RunError::Sandbox)
+}
+
+/// Starts a gateway for sandboxes without any way out.
+///
+/// # Errors
+/// As for [`gateway`].
+pub fn enclosure(state_dir: &Path) -> Result<driver::Gateway, RunError> {
+    let config = driver::GatewayConfig { state_dir: state_dir.to_owned() };
+    driver::Gateway::embedded(config).map_err(RunError::Sandbox)
+}
+
+/// Where the judge of a plan runs: in a sandbox where it is confined, else on this host.
+///
+/// # Errors
+/// When it is to be confined and there is no gateway: it never runs on this host instead.
+pub fn ground(
+    plan: &RunPlan,
+    keeper: &Arc<Keeper>,
+    client: Option<&driver::Client>,
+) -> Result<Ground, RunError> {
+    let Some(confined) = &plan.judge.confined else { return Ok(Ground::Host(keeper.clone())) };
+    Ok(Ground::Confined(Box::new(Confined {
+        client: client.ok_or(RunError::Unconfined)?.clone(),
+        read_only_paths: confined.read_only_paths.clone(),
+        limits: confined.limits,
+    })))
 }
 
 /// Prepares the broker that answers for the run's sandboxes. It goes with the value.
@@ -199,9 +229,7 @@ fn launch(plan: &RunPlan, env: &Environment) -> Result<Launch, ParentError> {
     let parent = text(["https_proxy", "HTTPS_PROXY"]);
     let parent = parent.map(|url| Parent::from_url(&url, |bytes| STANDARD.encode(bytes))).transpose()?;
     let own = plan.agent.env.values().map(|value| value.reveal().to_owned());
-    // Where no key can be had no turn begins, and there is nothing to keep from the records.
-    let given = plan.agent.model.variables(env, true).unwrap_or_default();
-    let secrets = own.chain(given.into_iter().map(|(_, value)| value)).collect();
+    let secrets = own.chain(plan.agent.model.secrets(env)).collect();
     let no_proxy = text(["no_proxy", "NO_PROXY"]).unwrap_or_default();
     Ok(Launch { parent, no_proxy, secrets: Secrets(secrets), ..Launch::default() })
 }

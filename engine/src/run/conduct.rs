@@ -150,7 +150,11 @@ async fn prepare_and_run(
     // Whether a key and a sandbox can be had is known before anything is cloned or spent.
     let variables = variables(plan, &env)?;
     shell.broker = plan.agent.sandbox.as_ref().map(|_| begin::broker(plan, &env)).transpose()?;
-    let gateway = shell.broker.as_ref().map(|broker| begin::gateway(state_dir.path(), broker)).transpose()?;
+    let gateway = match (&shell.broker, &plan.judge.confined) {
+        (Some(broker), _) => Some(begin::gateway(state_dir.path(), broker)?),
+        (None, Some(_)) => Some(begin::enclosure(state_dir.path())?),
+        (None, None) => None,
+    };
     if let Some(gateway) = &gateway {
         let msg = format!("layers of the sandbox:\n{}", gateway.layers().join("\n"));
         shell.write(&SessionEvent::Note { msg }, Durability::Buffered)?;
@@ -175,8 +179,9 @@ async fn prepare_and_run(
     tell_identity(plan, &workspace, identity, shell)?;
     let frozen = workspace.frozen();
     let layers = gateway.as_ref().map(|gateway| gateway.layers().to_vec()).unwrap_or_default();
+    let ground = begin::ground(plan, &keeper, client.as_ref())?;
     let turn = turn(plan, variables, client.zip(shell.broker.as_deref()), layers)?;
-    let tools = begin::tools(plan, &runner.env, &keeper, turn, frozen, tell, shell.clock);
+    let tools = begin::tools(plan, &runner.env, (&keeper, ground), turn, frozen, tell, shell.clock);
     let world_runner = PackRunner { timeout: Some(plan.world.timeout), ..runner };
     let domain = plan.world.snapshot_restore.as_ref().map(|(snapshot, restore)| DomainCommands {
         snapshot_cmd: snapshot.to_string(),

@@ -17,14 +17,14 @@ use crate::agent::{
     Brief, CommandTurn, Markers, SandboxTurn, Settings, Template, TurnError, TurnTerms, Turned, Usage,
     Values, toolbox::place, with_last_line,
 };
-use crate::judge::{Fault, Known, Measure, Reading};
+use crate::judge::{Fault, Ground, GroundError, Known, Measure, Reading};
 use crate::log::{AgentEvent, SessionEvent};
 use crate::pack::Toolbox;
 use crate::sys::chain;
 use crate::sys::clock::Clock;
 use crate::sys::env::Environment;
 use crate::sys::fs::Root;
-use crate::sys::keeper::{Finished, Keeper, KeeperError, PackCommand, Stdin};
+use crate::sys::keeper::{Keeper, KeeperError, PackCommand, Stdin};
 use crate::world::{FrozenFiles, Recorded, SnapshotToken, World, WorldError};
 
 /// `apply_cmd` and how long it may take.
@@ -62,6 +62,8 @@ pub struct Tools {
     pub goal: String,
     /// `[world].apply_cmd`.
     pub apply: Option<Apply>,
+    /// Where the judge and `apply_cmd` run.
+    pub ground: Ground,
     /// The judge.
     pub measure: Measure,
     /// The skills of the agent.
@@ -86,12 +88,6 @@ pub struct Hands<W> {
 struct Aside {
     killed: Vec<String>,
     frozen_restored: Vec<String>,
-}
-
-impl Aside {
-    fn ended(&mut self, finished: &Finished) {
-        self.killed.extend(finished.killed_names());
-    }
 }
 
 impl<W: World> Hands<W> {
@@ -304,12 +300,12 @@ impl<W: World> Hands<W> {
         };
         let mut shown = Vec::new();
         let mut sink = |_, bytes: &[u8]| crate::judge::measure::keep_end(&mut shown, bytes);
-        let failure = match self.tools.keeper.run(command, cancel, &mut sink).await {
-            Ok(finished) => {
-                aside.ended(&finished);
-                finished.failure().map(|how| with_last_line(&format!("apply_cmd {how}"), &shown))
+        let failure = match self.tools.ground.run(command, cancel, &mut sink).await {
+            Ok(ran) => {
+                aside.killed.extend(ran.killed);
+                ran.failure.map(|how| with_last_line(&format!("apply_cmd {how}"), &shown))
             }
-            Err(error) => Some(survivable(&error)?),
+            Err(error) => Some(grounded(&error)?),
         };
         Ok(TaskReport::Applied { failure })
     }
@@ -327,9 +323,9 @@ impl<W: World> Hands<W> {
         aside.frozen_restored = self.put_frozen_back()?;
         let first = known.baseline_score.is_none();
         let mut shown = String::new();
-        let reading = match self.tools.measure.run(&self.tools.keeper, known, cancel).await {
+        let reading = match self.tools.measure.run(&self.tools.ground, known, cancel).await {
             Ok(measured) => {
-                aside.ended(&measured.finished);
+                aside.killed.extend(measured.ended.killed);
                 let mut reading = measured.reading;
                 if let Some(fault) = reading.fault.take() {
                     if first && !measured.shown.is_empty() {
@@ -343,7 +339,7 @@ impl<W: World> Hands<W> {
                 }
                 reading
             }
-            Err(error) => Reading::faulty(&Fault::Ended(survivable(&error)?)),
+            Err(error) => Reading::faulty(&Fault::Ended(grounded(&error)?)),
         };
         Ok(TaskReport::Measured { reading, shown })
     }
@@ -381,6 +377,14 @@ fn told(found: crate::world::Candidate) -> Candidate {
 
 /// The engine cannot go on: nothing measured from here on could be trusted.
 struct Broken(String);
+
+/// The same for a command of the judge's side. Without its sandbox nothing can be measured.
+fn grounded(error: &GroundError) -> Result<String, Broken> {
+    match error {
+        GroundError::Keeper(error) => survivable(error),
+        GroundError::Sandbox(_) => Err(Broken(format!("failed to {}", chain(error)))),
+    }
+}
 
 /// A keeper's failure that costs the candidate, not the run.
 fn survivable(error: &KeeperError) -> Result<String, Broken> {
