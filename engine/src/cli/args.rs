@@ -48,6 +48,8 @@ pub enum Command {
     Audit(AuditArgs),
     /// Decide every keep of a session log again, and print the first line that does not follow
     Replay(ReplayArgs),
+    /// Tell which harnesses, models, credentials and sandboxes a run would find here, and what each lacks
+    Doctor(DoctorArgs),
     /// Print completions for a shell
     Completions {
         /// The shell to complete for
@@ -259,15 +261,26 @@ pub struct CheckArgs {
     pub json: bool,
 }
 
+/// The options of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// A pack: what it needs must be there, or the exit code says so
+    #[arg(long, value_name = "PATH")]
+    pub manifest: Option<PathBuf>,
+    /// Print what was found as JSON on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Subcommands of the contract that this build does not have.
-pub const ABSENT_COMMANDS: [&str; 14] = [
+pub const ABSENT_COMMANDS: [&str; 13] = [
     "scope", "ps", "deploy", "watch-pr", "plan", "status", "tail", "steer", "pause", "resume", "stop",
-    "abort", "outbox", "doctor",
+    "abort", "outbox",
 ];
 
 /// Subcommands that this build has.
-pub const COMMANDS: [&str; 9] =
-    ["run", "init", "check", "gateway", "schema", "egress", "audit", "replay", "completions"];
+pub const COMMANDS: [&str; 10] =
+    ["run", "init", "check", "gateway", "schema", "egress", "audit", "replay", "doctor", "completions"];
 
 /// A duration in the friendly format, longer than nothing.
 fn duration(text: &str) -> Result<Duration, String> {

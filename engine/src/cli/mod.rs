@@ -6,6 +6,7 @@ pub mod audit;
 mod bases;
 pub mod check;
 mod controls;
+pub mod doctor;
 pub mod egress;
 pub mod error;
 pub mod exit;
@@ -58,6 +59,7 @@ fn other(command: Command) -> Result<Exit, CliError> {
         Command::Gateway { command: GatewayCommand::Serve(args) } => gateway::serve(&args),
         Command::Egress { command: EgressCommand::Explain(args) } => egress::explain(&args),
         Command::Audit(args) => audit::audit(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
         Command::Replay(args) => replay::replay(&args),
         Command::Schema => {
             run::print(&format!("{:#}\n", crate::manifest::schema()))?;
