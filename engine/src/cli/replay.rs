@@ -73,7 +73,6 @@ pub fn replay(args: &ReplayArgs) -> Result<Exit, CliError> {
 fn fold(log: &Path, rule: Option<Rule>) -> Result<(Vec<Link>, u64, u64), ReplayError> {
     let mut replay = Replay::new(Graph::autoresearch(), rule);
     let (mut links, mut rows) = (Vec::new(), 0u64);
-    let mut last = None;
     for entry in LogReader::open(log)? {
         let entry = entry?;
         replay.see(&entry)?;
@@ -84,8 +83,7 @@ fn fold(log: &Path, rule: Option<Rule>) -> Result<(Vec<Link>, u64, u64), ReplayE
             links.extend(row.candidate.as_deref().map(|commit| link(commit, false)));
             links.extend(row.kept_snap.as_deref().filter(|_| kept).map(|token| link(token, true)));
         }
-        last = entry.ts.or(last);
     }
-    let replayed = replay.finish(last.as_deref()).ok_or_else(|| ReplayError::Empty(log.to_owned()))?;
+    let replayed = replay.finish().ok_or_else(|| ReplayError::Empty(log.to_owned()))?;
     Ok((links, replayed.lines, rows))
 }

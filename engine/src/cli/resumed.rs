@@ -45,14 +45,12 @@ fn read(log: &Path, see: &mut dyn FnMut(&SessionEvent)) -> Result<Option<Replaye
 
 fn fold(log: &Path, rule: Rule, see: &mut dyn FnMut(&SessionEvent)) -> Result<Option<Replayed>, RunError> {
     let mut replay = Replay::new(Graph::autoresearch(), Some(rule));
-    let mut last = None;
     for entry in LogReader::open(log).map_err(RunError::Unreadable)? {
         let entry = entry.map_err(RunError::Unreadable)?;
         replay.see(&entry).map_err(|source| RunError::Diverged { path: log.to_owned(), source })?;
         see(&entry.event);
-        last = entry.ts.or(last);
     }
-    Ok(replay.finish(last.as_deref()))
+    Ok(replay.finish())
 }
 
 /// The options of a run, with those that it was given before where none is given now.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::wire::SessionEvent;
 use crate::sys::clock::{Clock, rfc3339};
+use crate::sys::fault::{point, point_after};
 
 /// Whether a line must be on the disk before anything that follows from it happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,9 +71,12 @@ impl SessionLog {
     pub fn append(&mut self, event: &SessionEvent, durability: Durability) -> Result<u64, LogError> {
         let body = serde_json::to_vec(event)?;
         self.check_place()?;
+        point("log: before a line");
         let seq = self.append_locked(&body).map_err(|source| self.failed(source))?;
+        point("log: after a line");
         if durability == Durability::Durable {
             self.file.sync_data().map_err(|source| self.failed(source))?;
+            point("log: after a flush");
         }
         Ok(seq)
     }
@@ -94,6 +98,10 @@ impl SessionLog {
             line.push(b'\n');
         }
         envelope(&mut line, seq, &self.clock, body)?;
+        point_after("log: in a line", || {
+            let half = line.get(..line.len() / 2).unwrap_or_default();
+            let _ = (&self.file).write(half);
+        });
         match (&self.file).write(&line) {
             Ok(count) if count == line.len() => {}
             short => {

@@ -25,6 +25,7 @@ use crate::report::{Progress, Report};
 use crate::sys::chain;
 use crate::sys::clock::Clock;
 use crate::sys::env::Environment;
+use crate::sys::fault::point;
 use crate::sys::fs::{PrivateFile, private_file};
 use crate::sys::keeper::{Keeper, end_marked};
 use crate::sys::signal::Interrupts;
@@ -265,6 +266,7 @@ fn close(
 fn write_report(report: &Report<'_>, path: &Path) -> Result<(), String> {
     use std::io::Write;
     let text = serde_json::to_vec_pretty(report).map_err(|error| format!("encode the report: {error}"))?;
+    point("report: before it is written");
     let mut file = private_file(path, PrivateFile::Truncate).map_err(|error| chain(&error))?;
     file.write_all(&text).map_err(|error| format!("write {}: {error}", path.display()))
 }

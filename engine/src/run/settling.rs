@@ -8,6 +8,11 @@ use crate::judge::Reading;
 use crate::log::TaskStatus;
 use crate::score::Score;
 
+/// What the note of a row begins with whose snapshot failed.
+pub(super) const NOT_KEPT: &str = "the snapshot failed, so nothing is kept: ";
+/// What the note of a row begins with whose candidate another process recorded, and which is lost.
+pub(super) const LOST: &str = "its candidate could not be found again: ";
+
 /// How a task settled, for its line in the log.
 pub(super) struct Settling {
     pub(super) status: TaskStatus,

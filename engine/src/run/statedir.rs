@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use super::tail::{self, LogEnd};
 use crate::log::{LogError, SessionLog};
 use crate::sys::clock::Clock;
+use crate::sys::fault::point;
 use crate::sys::fs::{FsError, PrivateFile, create_private_dir, private_file, read_bounded, unguessable};
 use crate::sys::lock::{DirLock, LOCK_FILE, LockError};
 use crate::world::CLAIM_FILE;
@@ -168,6 +169,7 @@ impl StateDir {
         }
         create_private_dir(&target).map_err(io::Error::other)?;
         for name in there {
+            point("archive: before a part is put away");
             fs::rename(self.path.join(name), target.join(name))?;
         }
         self.archived = Some(target);

@@ -312,7 +312,7 @@ pub(super) fn replay(log: &[Entry]) -> Replayed {
     for entry in log {
         replay.see(entry).unwrap_or_else(|error| panic!("{error}: {:?}\n{log:#?}", entry.event));
     }
-    replay.finish(log.last().and_then(|entry| entry.ts.as_deref())).unwrap()
+    replay.finish().unwrap()
 }
 
 /// Replays the universal rule over the readings and compares it with the rows.
@@ -423,6 +423,11 @@ proptest! {
             (None, outcome) => prop_assert_eq!(outcome, Some(&Outcome::Finished)),
         }
     }
+
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     #[test]
     fn the_replay_of_every_prefix_is_the_state_that_was(moves in moves(), iterations in 0u32..5) {

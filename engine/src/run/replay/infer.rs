@@ -4,7 +4,7 @@
 use super::super::event::{Candidate, EventKind, Interrupt, TaskEnd, TaskReport};
 use super::super::graph::TaskId;
 use super::super::settling;
-use super::super::state::{Left, Stage, State};
+use super::super::state::{Stage, State};
 use super::super::step::report;
 use crate::judge::Reading;
 use crate::log::{EndingCause, SessionEvent, TaskStatus, TurnWire};
@@ -27,7 +27,7 @@ pub(super) fn infer(state: &State, line: &SessionEvent) -> Result<EventKind, Str
     match (state.stage, line) {
         (Stage::SettingUp, _) => Ok(EventKind::Ready),
         (Stage::Waiting, _) => Ok(EventKind::Waited),
-        (Stage::Recalling, line) => Ok(recalled(state, line)),
+        (Stage::Recalling, line) => Ok(recalled(line)),
         (Stage::Restoring, SessionEvent::Ending { reason, stage, .. }) if stage == state.stage.token() => {
             Ok(EventKind::Restored(Err(reason.clone())))
         }
@@ -41,9 +41,9 @@ pub(super) fn infer(state: &State, line: &SessionEvent) -> Result<EventKind, Str
             let candidate = Box::new(settling::candidate(output.as_ref()));
             Ok(ended(id, TaskReport::Recorded { candidate }, *secs))
         }
-        (Stage::Snapshotting, SessionEvent::Row { row, .. }) => {
-            Ok(EventKind::Snapshotted(row.kept_snap.clone().ok_or_else(|| row.note.clone())))
-        }
+        (Stage::Snapshotting, SessionEvent::Row { row, .. }) => Ok(EventKind::Snapshotted(
+            row.kept_snap.clone().ok_or_else(|| without(&row.note, settling::NOT_KEPT)),
+        )),
         (stage, line) => Err(format!("a `{}` cannot come while the run is {stage:?}", name(line))),
     }
 }
@@ -80,15 +80,18 @@ fn task_ended(task: TaskId, line: &SessionEvent) -> Result<EventKind, String> {
     Ok(ended(task, report, *secs))
 }
 
+/// What a row's note says behind the engine's own words.
+fn without(note: &str, words: &str) -> String {
+    note.strip_prefix(words).unwrap_or(note).to_owned()
+}
+
 /// A candidate is found again, unless the row says at once that it was not.
-fn recalled(state: &State, line: &SessionEvent) -> EventKind {
+fn recalled(line: &SessionEvent) -> EventKind {
     let lost = match line {
-        SessionEvent::Row { row, .. } if row.kept_snap.is_none() || state.left != Some(Left::Unkept) => {
-            Some(row.note.clone())
-        }
+        SessionEvent::Row { row, .. } => row.note.strip_prefix(settling::LOST),
         _ => None,
     };
-    EventKind::Recalled(lost.map_or_else(|| Ok(Box::new(Candidate::default())), Err))
+    EventKind::Recalled(lost.map_or_else(|| Ok(Box::new(Candidate::default())), |why| Err(why.to_owned())))
 }
 
 /// The kind of a line.

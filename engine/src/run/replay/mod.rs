@@ -45,6 +45,8 @@ pub struct Replay {
     max_time: Option<Duration>,
     lines: u64,
     times: Times,
+    /// When the last line was written, as it says.
+    last: String,
 }
 
 /// A log that was read to its end.
@@ -105,6 +107,7 @@ impl Replay {
             max_time: None,
             lines: 0,
             times: Times::default(),
+            last: String::new(),
         }
     }
 
@@ -121,11 +124,10 @@ impl Replay {
     pub fn see(&mut self, entry: &Entry) -> Result<(), Divergence> {
         self.lines = self.lines.saturating_add(1);
         let told = match &entry.event {
-            SessionEvent::Agent { .. } | SessionEvent::Note { .. } | SessionEvent::Unknown => return Ok(()),
+            SessionEvent::Agent { .. } | SessionEvent::Note { .. } | SessionEvent::Unknown => Ok(()),
             SessionEvent::Start { .. } => {
-                let now = stamp(entry);
-                self.times.see(now);
-                self.times.begin(now);
+                self.times.see(parsed(&self.last));
+                self.times.begin(stamp(entry));
                 self.start(&entry.event)
             }
             SessionEvent::Identity { identity } => {
@@ -154,6 +156,9 @@ impl Replay {
             }
             _ => self.match_or_infer(entry),
         };
+        if let Some(ts) = &entry.ts {
+            self.last.clone_from(ts);
+        }
         told.map_err(|why| Divergence { line: self.lines, seq: entry.seq, why })
     }
 
@@ -217,10 +222,10 @@ impl Replay {
         }
     }
 
-    /// Ends after the last line; none where no run was begun. `last` is when the last line was written.
+    /// Ends after the last line; none where no run was begun.
     #[must_use]
-    pub fn finish(mut self, last: Option<&str>) -> Option<Replayed> {
-        self.times.see(last.and_then(|ts| ts.parse().ok()));
+    pub fn finish(mut self) -> Option<Replayed> {
+        self.times.see(parsed(&self.last));
         let over = self.state.as_ref()?.outcome.is_some();
         let unwritten = self.expected.into_iter().filter(|event| is_owed(event, over)).collect();
         Some(Replayed {
@@ -245,7 +250,11 @@ pub fn rule_of(start: &SessionEvent) -> Option<Rule> {
 }
 
 fn stamp(entry: &Entry) -> Option<Timestamp> {
-    entry.ts.as_ref()?.parse().ok()
+    parsed(entry.ts.as_ref()?)
+}
+
+fn parsed(ts: &str) -> Option<Timestamp> {
+    ts.parse().ok()
 }
 
 /// Whether a line that follows and was not written must still be: what settled something must, what said that

@@ -6,6 +6,7 @@ use crate::log::{Durability, Phase, RecoveryClass, SessionEvent};
 use crate::run::effect::Job;
 use crate::run::event::Candidate;
 use crate::run::graph::Op;
+use crate::run::settling::LOST;
 use crate::run::state::{Ending, Left, Stage, State};
 
 /// An iteration in which so many engines died is settled without another attempt.
@@ -65,7 +66,7 @@ impl Fold {
         let left = self.state.left.take();
         let found = match (result, left) {
             (Ok(found), _) => found,
-            (Err(why), _) => return self.discard(format!("its candidate could not be found again: {why}")),
+            (Err(why), _) => return self.discard(format!("{LOST}{why}")),
         };
         match left {
             Some(Left::Unrecorded(task)) => self.record(task),

@@ -4,6 +4,7 @@
 use super::Fold;
 use crate::log::{Decision, Durability, EndingCause, Outcome, RowWire, SessionEvent};
 use crate::run::effect::Job;
+use crate::run::settling::NOT_KEPT;
 use crate::run::state::{Best, Ending, Iteration, Stage};
 
 impl Fold {
@@ -16,7 +17,7 @@ impl Fold {
         let (token, (standing, reading)) = match (result, kept) {
             (Ok(token), Some(kept)) => (token, kept),
             (Ok(_), None) => return self.discard("nothing was to be kept".to_owned()),
-            (Err(why), _) => return self.discard(format!("the snapshot failed, so nothing is kept: {why}")),
+            (Err(why), _) => return self.discard(format!("{NOT_KEPT}{why}")),
         };
         let iter = self.state.iter;
         if iter == 0 {

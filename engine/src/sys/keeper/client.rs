@@ -24,6 +24,7 @@ use super::sweep::{Handle, PATIENCE, Swept, roll, sweep};
 use super::wire::Report;
 use super::{Finished, KeeperError, Killed, PackCommand, Stream};
 use crate::sys::env::Environment;
+use crate::sys::fault::point;
 use crate::sys::pipe::watch;
 use crate::sys::process::{OwnChild, command, own_children};
 
@@ -90,11 +91,13 @@ impl Keeper {
         if let Some(mark) = &self.mark {
             command.env.set(super::MARK, mark);
         }
+        point("command: before it is started");
         let link = self.take_link().await?;
         let mut busy = Busy { keeper: self, link: Some(link) };
         let Some(link) = busy.link.as_mut() else { return Err(KeeperError::Died { killed: Vec::new() }) };
         match Conversation::hold(link, command, cancel, sink).await? {
             Outcome::Over(result) => {
+                point("command: after its end");
                 busy.release();
                 result
             }
@@ -195,6 +198,7 @@ impl Link {
         // An empty environment, for a process's first one can be read in /proc.
         let mut command = command(exe, none, &Environment::empty());
         command.arg0(ROLE).current_dir("/").stdin(theirs).stdout(Stdio::null()).stderr(Stdio::null());
+        point("keeper: before it is started");
         let process = Process::spawn(&mut command)?;
         Ok(Link { socket: watch(ours)?, process, last_id: 0 })
     }
