@@ -321,3 +321,75 @@ fn a_confined_judge_has_no_network_and_the_same_readings() {
     let (host, confined) = (&rows[0], &rows[1]);
     assert_eq!(host.0, confined.0);
 }
+
+/// An agent that needs its turns to get a change built, and says what it was told each time.
+const BUILDER: &str =
+    "cat > prompt.txt; echo turn >> turns.txt; n=$(wc -l < turns.txt); echo $n > counter.txt";
+
+/// Says that it does not build until so many turns were taken.
+fn builds_after(turns: u32) -> String {
+    let apply = format!(
+        "test $(wc -l < turns.txt 2>/dev/null || echo 0) -ge {turns} || {{ echo 'x.rs:7: no such name' >&2; exit 75; }}"
+    );
+    format!("[world]\napply_cmd = {apply:?}\n")
+}
+
+#[test]
+fn a_candidate_that_does_not_build_is_given_back_with_the_output_and_costs_no_iteration() {
+    // The setup itself builds: the baseline is no turn's.
+    let pack = Pack::new(BUILDER, COUNT, &builds_after(3).replace("test ", "test ! -e turns.txt || test "));
+    let ran = pack.run(&["--iterations", "1"]);
+    ran.ended("finished", 0);
+    assert_eq!(ran.decisions(), ["baseline", "keep"]);
+    assert_eq!(ran.events("agent_start").count(), 3);
+    let given_back: Vec<_> =
+        ran.events("rebuild").map(|line| (line["iter"].clone(), line["attempt"].clone())).collect();
+    assert_eq!(given_back, [(1.into(), 1.into()), (1.into(), 2.into())]);
+    assert_eq!(pack.read("workspace/counter.txt"), "3\n");
+    let prompt = pack.read("workspace/prompt.txt");
+    assert!(prompt.contains("does not build") && prompt.contains("x.rs:7: no such name"), "{prompt}");
+    let results: Vec<_> =
+        ran.events("task_result").filter(|line| line["iter"] == 1).map(|line| line["task"].clone()).collect();
+    assert_eq!(results, ["propose", "propose", "propose", "apply", "measure", "decide"]);
+    assert_eq!(ran.rows()[1]["evidence"].as_array().unwrap().len(), 3);
+    assert_eq!(pack.run(&["replay", "state/session.jsonl"]).code(), 0);
+}
+
+#[test]
+fn a_candidate_that_never_builds_is_discarded_after_two_free_retries() {
+    let never = builds_after(100).replace("test ", "test ! -e turns.txt || test ");
+    let pack = Pack::new(BUILDER, COUNT, &never);
+    let ran = pack.run(&["--iterations", "2"]);
+    ran.ended("finished", 0);
+    assert_eq!(ran.decisions(), ["baseline", "discard", "discard"]);
+    assert_eq!(ran.events("agent_start").count(), 6);
+    let note = ran.rows()[1]["note"].as_str().unwrap();
+    assert_eq!(
+        note,
+        "apply_cmd says that the candidate does not build (exit code 75) (x.rs:7: no such name)"
+    );
+    // Every other exit is an invalid candidate at once, and so is a baseline that does not build.
+    let other = Pack::new(BUILDER, COUNT, &never.replace("exit 75", "exit 74"));
+    assert_eq!(other.run(&["--iterations", "1"]).events("agent_start").count(), 1);
+    let baseline =
+        Pack::new(BUILDER, COUNT, "[world]\napply_cmd = \"exit 75\"\n").run(&["--iterations", "1"]);
+    baseline.ended("error", 6);
+}
+
+#[test]
+fn a_row_tells_the_frozen_files_before_and_after_the_measurement() {
+    use sha2::{Digest, Sha256};
+    let judge = format!("{COUNT}[ \"$(cat counter.txt)\" = 2 ] && echo '# edited' >> measure.sh\ntrue\n");
+    let pack = Pack::new(RAISE, &judge, "");
+    let ran = pack.run(&["--iterations", "2"]);
+    ran.ended("finished", 0);
+    let hash: String = Sha256::digest(&judge).iter().map(|byte| format!("{byte:02x}")).collect();
+    let frozen: Vec<_> = ran.rows().iter().map(|row| row["frozen"][0].clone()).collect();
+    for row in &frozen[..2] {
+        assert_eq!(*row, serde_json::json!({"path": "measure.sh", "before": hash, "after": hash}));
+    }
+    assert_eq!(frozen[2]["before"], serde_json::json!(hash));
+    let edited: String =
+        Sha256::digest(format!("{judge}# edited\n")).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(frozen[2]["after"], serde_json::json!(edited));
+}

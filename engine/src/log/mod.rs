@@ -8,7 +8,7 @@ pub mod wire;
 pub mod write;
 
 pub use read::{Entry, LogReader, ReadError};
-pub use row::{Decision, Evidence, RowWire};
+pub use row::{Decision, Evidence, FrozenHash, RowWire};
 pub use turn::{EscalationWire, TurnWire};
 pub use wire::{AgentEvent, EndingCause, Outcome, Phase, PlanTask, RecoveryClass, SessionEvent, TaskStatus};
 pub use write::{Durability, LogError, SessionLog};

@@ -283,6 +283,19 @@ pub enum SessionEvent {
     },
     /// The agent turn is over and nothing of it runs any more. From here on the turn is paid, and never taken again.
     AgentDone(Box<TurnWire>),
+    /// The candidate does not build: the agent gets another turn on it, which costs no iteration (our addition).
+    Rebuild {
+        /// The task that could not make it live.
+        task: String,
+        /// Its iteration.
+        iter: u32,
+        /// Counts from 1 in each iteration.
+        attempt: u32,
+        /// The end of what it printed, which the agent is given.
+        output: String,
+        /// Wall-clock seconds.
+        secs: f64,
+    },
     /// A turn died of what carries it and is tried again (our addition).
     Retry {
         /// The task whose turn it was.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::graph::TaskId;
 use crate::agent::{Escalation, Usage};
 use crate::judge::Reading;
+use crate::log::FrozenHash;
 
 /// Something that happened, and when.
 #[derive(Debug, Clone, PartialEq)]
@@ -83,10 +84,17 @@ pub enum TaskReport {
         /// Why the candidate could not be made live.
         failure: Option<String>,
     },
+    /// `apply_cmd` said that the candidate does not build (note N11).
+    Unbuilt {
+        /// The end of what it printed.
+        output: String,
+    },
     /// `measure_cmd`.
     Measured {
         /// What it said.
         reading: Reading,
+        /// The frozen files before and after it.
+        frozen: Vec<FrozenHash>,
         /// The end of what it printed, where the reading is invalid; empty otherwise.
         shown: String,
     },

@@ -12,13 +12,14 @@ use super::effect::Job;
 use super::egress::DEATHS_MAX;
 use super::event::{Candidate, EventKind, TaskEnd, TaskReport, TurnReport};
 use super::graph::TaskId;
+use super::judged::hashes;
 use crate::agent::status::status;
 use crate::agent::{
     Brief, CommandTurn, Markers, SandboxTurn, Settings, Template, TurnError, TurnTerms, Turned, Usage,
     Values, toolbox::place, with_last_line,
 };
 use crate::judge::{Fault, Ground, GroundError, Known, Measure, Reading};
-use crate::log::{AgentEvent, SessionEvent};
+use crate::log::{AgentEvent, FrozenHash, SessionEvent};
 use crate::pack::Toolbox;
 use crate::sys::chain;
 use crate::sys::clock::Clock;
@@ -27,6 +28,8 @@ use crate::sys::fs::Root;
 use crate::sys::keeper::{Keeper, KeeperError, PackCommand, Stdin};
 use crate::world::{FrozenFiles, Recorded, SnapshotToken, World, WorldError};
 
+/// The exit code of an `apply_cmd` whose candidate does not build (note N11).
+const UNBUILT: i32 = 75;
 /// `apply_cmd` and how long it may take.
 #[derive(Debug, Clone)]
 pub struct Apply {
@@ -303,6 +306,9 @@ impl<W: World> Hands<W> {
         let failure = match self.tools.ground.run(command, cancel, &mut sink).await {
             Ok(ran) => {
                 aside.killed.extend(ran.killed);
+                if ran.code == UNBUILT && ran.ended_early.is_none() {
+                    return Ok(TaskReport::Unbuilt { output: String::from_utf8_lossy(&shown).into_owned() });
+                }
                 ran.failure.map(|how| with_last_line(&format!("apply_cmd {how}"), &shown))
             }
             Err(error) => Some(grounded(&error)?),
@@ -318,7 +324,7 @@ impl<W: World> Hands<W> {
     ) -> Result<TaskReport, Broken> {
         if let Some(why) = self.missing()? {
             let reading = Reading::faulty(&Fault::Ended(format!("cannot be run: {why}")));
-            return Ok(TaskReport::Measured { reading, shown: String::new() });
+            return Ok(TaskReport::Measured { reading, frozen: Vec::new(), shown: String::new() });
         }
         aside.frozen_restored = self.put_frozen_back()?;
         let first = known.baseline_score.is_none();
@@ -341,7 +347,8 @@ impl<W: World> Hands<W> {
             }
             Err(error) => Reading::faulty(&Fault::Ended(grounded(&error)?)),
         };
-        Ok(TaskReport::Measured { reading, shown })
+        let frozen = self.frozen_hashes()?;
+        Ok(TaskReport::Measured { reading, frozen, shown })
     }
 
     /// Why nothing can be read from the workspace or put into it: something that ran in it took it away.
@@ -354,6 +361,15 @@ impl<W: World> Hands<W> {
         let changed =
             self.tools.frozen.restore(&self.tools.workspace).map_err(|error| Broken(chain(&error)))?;
         Ok(changed.iter().map(|path| path.display().to_string()).collect())
+    }
+
+    /// What judged: the frozen files as they were put before the measurement, and as they are after it.
+    fn frozen_hashes(&mut self) -> Result<Vec<FrozenHash>, Broken> {
+        if self.missing()?.is_some() {
+            return Ok(Vec::new());
+        }
+        let found = self.tools.frozen.compare(&self.tools.workspace);
+        Ok(hashes(&found.map_err(|error| Broken(chain(&error)))?))
     }
 
     fn tell_notes(&mut self) {

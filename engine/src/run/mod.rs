@@ -8,6 +8,7 @@ pub mod egress;
 pub mod event;
 pub mod graph;
 pub mod hands;
+mod judged;
 pub mod replay;
 mod settling;
 pub mod shell;

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::event::Candidate;
 use crate::judge::Reading;
-use crate::log::TaskStatus;
+use crate::log::{FrozenHash, TaskStatus};
 use crate::score::Score;
 
 /// What the note of a row begins with whose snapshot failed.
@@ -29,9 +29,12 @@ impl Settling {
     }
 }
 
-/// A reading as the log tells it, with the end of the judge's output where it could not be scored.
-pub(super) fn told(reading: &Reading, shown: &str) -> Option<Value> {
+/// A reading as the log tells it, with what judged it, and the end of the judge's output where it could not be scored.
+pub(super) fn told(reading: &Reading, frozen: &[FrozenHash], shown: &str) -> Option<Value> {
     let mut value = serde_json::to_value(reading).ok()?;
+    if !frozen.is_empty() {
+        value.as_object_mut()?.insert("frozen".to_owned(), serde_json::to_value(frozen).ok()?);
+    }
     if !shown.is_empty() {
         value.as_object_mut()?.insert("output_tail".to_owned(), Value::from(shown));
     }

@@ -125,6 +125,10 @@ pub struct Iteration {
     pub attempts: u32,
     /// How many engines died in it.
     pub deaths: u32,
+    /// How often its change did not build and was given back.
+    pub rebuilds: u32,
+    /// What the last of those builds printed, while the change stands in the workspace.
+    pub unbuilt: Option<String>,
     /// How its turn failed, between its end and the recording of what it left.
     pub turn: Option<TurnEnded>,
     /// What its turns have used.
@@ -147,6 +151,8 @@ impl Iteration {
             keeping: None,
             attempts: 0,
             deaths: 0,
+            rebuilds: 0,
+            unbuilt: None,
             turn: None,
             used: Usage::default(),
             secs: 0.0,
@@ -271,6 +277,7 @@ impl State {
             best: self.best.as_ref().map(|best| (best.standing.score, best.iter)),
             recent: self.recent.iter().cloned().collect(),
             cost_left: self.cost_left(),
+            unbuilt: self.current.as_ref().and_then(|current| current.unbuilt.clone()),
         }
     }
 

@@ -10,7 +10,7 @@ use super::*;
 use crate::agent::{Escalation, Usage};
 use crate::decide::{Rule, Standing, Verdict};
 use crate::judge::{Fault, Known, Reading};
-use crate::log::{Decision, Durability, Entry, Outcome, Phase, RowWire, SessionEvent};
+use crate::log::{Decision, Durability, Entry, FrozenHash, Outcome, Phase, RowWire, SessionEvent};
 use crate::score::{Direction, Score};
 
 fn terms(iterations: u32, direction: Direction) -> Terms {
@@ -39,6 +39,8 @@ enum Move {
     Die,
     /// The turn changes nothing.
     Idle,
+    /// The candidate does not build.
+    Unbuilt,
     /// The engine dies, and another one goes on.
     Crash,
     Stop,
@@ -62,6 +64,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         1 => Just(Move::Escalate),
         1 => Just(Move::Die),
         1 => Just(Move::Idle),
+        1 => Just(Move::Unbuilt),
         1 => Just(Move::Crash),
         1 => Just(Move::Stop),
         1 => Just(Move::Abort),
@@ -86,6 +89,7 @@ pub(super) enum Went {
     Escalated,
     Died,
     Idle,
+    Unbuilt,
 }
 
 /// Runs a history to its end and keeps what was said and done.
@@ -209,11 +213,15 @@ impl Played {
             Job::Recall { .. } if !good => EventKind::Recalled(Err("gone".into())),
             Job::Recall { .. } => EventKind::Recalled(Ok(Box::default())),
             Job::Wait { .. } => EventKind::Waited,
+            Job::Apply { task } if went == Went::Unbuilt => {
+                end(task, TaskReport::Unbuilt { output: "no such name".into() })
+            }
             Job::Apply { task } => end(task, TaskReport::Applied { failure }),
             Job::Measure { task, .. } => {
                 let reading = with.unwrap_or_else(|| Reading::faulty(&Fault::NoObject));
                 self.readings.push((iter, reading.clone()));
-                end(task, TaskReport::Measured { reading, shown: String::new() })
+                let frozen = vec![FrozenHash { path: "m".into(), before: "a".into(), after: None }];
+                end(task, TaskReport::Measured { reading, frozen, shown: String::new() })
             }
             Job::Snapshot => {
                 EventKind::Snapshotted(if good { Ok(format!("t{iter}")) } else { Err("full".into()) })
@@ -256,6 +264,7 @@ impl Played {
                 Move::Escalate => self.answer(Went::Escalated, Some(reading(1, None, false, true))),
                 Move::Die => self.answer(Went::Died, Some(reading(1, None, false, true))),
                 Move::Idle => self.answer(Went::Idle, Some(reading(1, None, false, true))),
+                Move::Unbuilt => self.answer(Went::Unbuilt, Some(reading(1, None, false, true))),
                 Move::Crash => self.crash(0),
                 Move::Stop => self.send(EventKind::Interrupted(Interrupt::Stop)),
                 Move::Abort => self.send(EventKind::Interrupted(Interrupt::Abort)),
@@ -379,9 +388,13 @@ proptest! {
         prop_assert!(settled <= iterations);
 
         // No turn that ended was taken again, and each was charged once.
-        let mut turns = played.turns.clone();
-        turns.dedup();
-        prop_assert_eq!(&turns, &played.turns);
+        for iter in &played.turns {
+            let taken = played.turns.iter().filter(|turn| *turn == iter).count();
+            let given_back = played.lines.iter().filter(|(line, _)| {
+                matches!(line, SessionEvent::Rebuild { iter: at, attempt, .. } if at == iter && *attempt <= 2)
+            });
+            prop_assert!(taken <= given_back.count() + 1);
+        }
         prop_assert_eq!(played.state.spent().to_bits(), played.charged.to_bits());
 
         // Each measurement of an iteration happened at most once.

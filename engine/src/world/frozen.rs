@@ -12,6 +12,9 @@ use crate::sys::fs::{FrozenFile, FsError, Root, restore_frozen};
 /// Where copies of the frozen injects are, below the state directory.
 const DIR: &str = "frozen";
 
+/// A frozen file that grew by more than this has no hash any more, in bytes.
+const GROWTH: u64 = 64 << 20;
+
 /// The frozen injects of a run.
 #[derive(Debug, Clone)]
 pub struct FrozenFiles {
@@ -51,6 +54,25 @@ impl FrozenFiles {
         }
         let path = if self.copies.exists() { copy } else { &self.copies };
         WorldError::StateGone { path: path.to_owned() }
+    }
+
+    /// What stands in `workspace` now where each frozen inject belongs, beside what it was frozen as: path, hash as frozen,
+    /// hash as found. Nothing but a regular file has a hash, and one that grew beyond measure has none; no link is followed.
+    ///
+    /// # Errors
+    /// [`WorldError::Files`] when the workspace cannot be opened.
+    pub fn compare(
+        &self,
+        workspace: &Path,
+    ) -> Result<Vec<(PathBuf, [u8; 32], Option<[u8; 32]>)>, WorldError> {
+        let root = Root::open(workspace).map_err(failed)?;
+        let mut found = Vec::new();
+        for file in &self.files {
+            let most = file.len.saturating_add(GROWTH);
+            let hashed = root.hash_regular(&rel(&file.dst)?, most).ok().flatten();
+            found.push((file.dst.clone(), file.sha256, hashed.map(|hashed| hashed.sha256)));
+        }
+        Ok(found)
     }
 
     /// Where the frozen injects stand, relative to the workspace.

@@ -41,6 +41,9 @@ pub(super) fn agree(expected: &SessionEvent, found: &SessionEvent) -> Result<(),
         (E::Retry { attempt, iter, .. }, E::Retry { attempt: found, iter: at, .. }) => {
             same("attempt", (attempt, iter), (found, at))
         }
+        (E::Rebuild { attempt, iter, .. }, E::Rebuild { attempt: found, iter: at, .. }) => {
+            same("attempt", (attempt, iter), (found, at))
+        }
         (E::Ending { cause, .. }, E::Ending { cause: found, .. }) => same("cause", cause, found),
         (E::Recovery { class, iter, .. }, E::Recovery { class: found, iter: at, .. }) => {
             same("class", (class, iter), (found, at))

@@ -37,6 +37,9 @@ pub(super) fn infer(state: &State, line: &SessionEvent) -> Result<EventKind, Str
         }
         (Stage::Task(id), SessionEvent::AgentDone(turn)) => Ok(turned(id, turn.as_ref().clone())),
         (Stage::Task(id), SessionEvent::TaskResult { .. }) => task_ended(id, line),
+        (Stage::Task(id), SessionEvent::Rebuild { output, secs, .. }) => {
+            Ok(ended(id, TaskReport::Unbuilt { output: output.clone() }, *secs))
+        }
         (Stage::Recording(id), SessionEvent::TaskResult { output, secs, .. }) => {
             let candidate = Box::new(settling::candidate(output.as_ref()));
             Ok(ended(id, TaskReport::Recorded { candidate }, *secs))
@@ -73,7 +76,9 @@ fn task_ended(task: TaskId, line: &SessionEvent) -> Result<EventKind, String> {
             let reading: Reading = serde::Deserialize::deserialize(output)
                 .map_err(|error| format!("a measurement has no reading: {error}"))?;
             let shown = output.get("output_tail").and_then(serde_json::Value::as_str);
-            TaskReport::Measured { reading, shown: shown.unwrap_or_default().to_owned() }
+            let frozen = output.get("frozen").cloned().and_then(|frozen| serde_json::from_value(frozen).ok());
+            let frozen = frozen.unwrap_or_default();
+            TaskReport::Measured { reading, frozen, shown: shown.unwrap_or_default().to_owned() }
         }
         other => return Err(format!("no `{other}` was to settle there")),
     };
@@ -106,6 +111,7 @@ pub(super) fn name(line: &SessionEvent) -> &'static str {
         SessionEvent::Agent { .. } => "agent",
         SessionEvent::AgentDone(_) => "agent_done",
         SessionEvent::Retry { .. } => "retry",
+        SessionEvent::Rebuild { .. } => "rebuild",
         SessionEvent::Ending { .. } => "ending",
         SessionEvent::Recovery { .. } => "recovery",
         SessionEvent::TaskResult { .. } => "task_result",

@@ -95,7 +95,13 @@ impl Fold {
     pub(super) fn restored(&mut self, result: Result<(), String>) {
         match result {
             // An iteration that is still open had a turn that is to be tried again.
-            Ok(()) if self.state.current.is_some() => self.dispatch(),
+            Ok(()) if self.state.current.is_some() => {
+                if let Some(current) = &mut self.state.current {
+                    // What did not build is gone.
+                    current.unbuilt = None;
+                }
+                self.dispatch();
+            }
             Ok(()) => self.end_or_go_on(),
             Err(why) => {
                 let reason = format!("the workspace could not be put back: {why}");

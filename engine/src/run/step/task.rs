@@ -4,14 +4,18 @@
 use serde_json::json;
 
 use super::{Fold, PLAN_VERSION};
+use crate::agent::with_last_line;
 use crate::decide::Verdict;
 use crate::judge::Reading;
-use crate::log::{Durability, EndingCause, Evidence, Outcome, SessionEvent, TaskStatus};
+use crate::log::{Durability, EndingCause, Evidence, FrozenHash, Outcome, SessionEvent, TaskStatus};
 use crate::run::effect::Job;
 use crate::run::event::{TaskEnd, TaskReport};
-use crate::run::graph::{Op, TaskId};
+use crate::run::graph::{Op, Settled, TaskId};
 use crate::run::settling::{Settling, told};
 use crate::run::state::Stage;
+
+/// How often a candidate that does not build is given back in one iteration (note N11).
+const REBUILDS: u32 = 2;
 
 impl Fold {
     pub(super) fn task_ended(&mut self, end: TaskEnd) {
@@ -24,7 +28,10 @@ impl Fold {
             TaskReport::Proposed(turn) => self.proposed(task, secs, *turn),
             TaskReport::Recorded { candidate } => self.candidate_recorded(task, secs, *candidate),
             TaskReport::Applied { failure } => self.pass_or_fail(task, secs, failure),
-            TaskReport::Measured { reading, shown } => self.measured(task, secs, reading, &shown),
+            TaskReport::Unbuilt { output } => self.unbuilt(task, secs, output),
+            TaskReport::Measured { reading, frozen, shown } => {
+                self.measured(task, secs, (reading, frozen), &shown);
+            }
             TaskReport::Broken { reason } => self.broken(task, secs, reason),
         }
     }
@@ -58,11 +65,43 @@ impl Fold {
         self.discard(why);
     }
 
-    fn measured(&mut self, task: TaskId, secs: f64, reading: Reading, shown: &str) {
+    /// The candidate does not build. The agent gets the output and another turn on the tree as it left it, which costs no
+    /// iteration; a few times at most.
+    fn unbuilt(&mut self, task: TaskId, secs: f64, output: String) {
+        let iter = self.state.iter;
+        let ending = self.state.ending.is_some();
+        let affordable = self.state.cost_left().is_none_or(|left| left > 0.0);
+        let name = self.state.terms.graph.task(task).map(|task| task.name.clone()).unwrap_or_default();
+        match &mut self.state.current {
+            Some(current) if iter > 0 && !ending && affordable && current.rebuilds < REBUILDS => {
+                current.rebuilds = current.rebuilds.saturating_add(1);
+                current.unbuilt = Some(output.clone());
+                current.attempts = 0;
+                current.settled = Settled::default();
+                current.row.evidence.clear();
+                let attempt = current.rebuilds;
+                let line = SessionEvent::Rebuild { task: name, iter, attempt, output, secs };
+                self.log(line, Durability::Buffered);
+                self.dispatch();
+            }
+            _ => {
+                let why = "apply_cmd says that the candidate does not build (exit code 75)";
+                self.fail(task, secs, with_last_line(why, output.as_bytes()));
+            }
+        }
+    }
+
+    fn measured(
+        &mut self,
+        task: TaskId,
+        secs: f64,
+        (reading, frozen): (Reading, Vec<FrozenHash>),
+        shown: &str,
+    ) {
         let status = if reading.valid { TaskStatus::Pass } else { TaskStatus::Fail };
         let how = Settling {
             metric: reading.score,
-            output: told(&reading, shown),
+            output: told(&reading, &frozen, shown),
             ..Settling::new(status, reading.summary(), secs)
         };
         self.settle(task, how, Durability::Buffered);
@@ -73,6 +112,7 @@ impl Fold {
             row.total = reading.total();
             row.note = reading.summary();
             row.detail.clone_from(&reading.detail);
+            row.frozen = frozen;
             current.reading = Some(reading);
         }
         match status {
