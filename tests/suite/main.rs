@@ -15,6 +15,7 @@ mod egress;
 mod examples;
 mod judge;
 mod keeper;
+mod resume;
 mod run;
 mod sandbox;
 mod support;
