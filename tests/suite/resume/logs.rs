@@ -126,7 +126,7 @@ fn replay_names_the_first_line_that_does_not_follow() {
     assert!(error.contains(&format!("line {line} ")) && error.contains("`decision`"), "{error}");
     let (line, error) = change("row", 1, &|line| line["row"]["score"] = 7.into());
     assert!(error.contains(&format!("line {line} ")) && error.contains("`score`"), "{error}");
-    let (_, error) = change("task_result", 4, &|line| line["output"]["score"] = (-7).into());
+    let (_, error) = change("task_result", 5, &|line| line["output"]["score"] = (-7).into());
     assert!(error.contains("follow the log"), "{error}");
     let other = "0123456789abcdef0123456789abcdef01234567";
     let (_, error) = change("row", 1, &|line| line["row"]["kept_snap"] = other.into());
