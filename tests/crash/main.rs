@@ -1,7 +1,7 @@
 //! A run killed at each point at which it writes something that lasts or starts a process, and then gone on with.
 //!
-//! `cargo test -p tests --test crash` kills at a part of the points, `-- --all` at every one; further words choose
-//! scenarios by name. The points are counted by the engine itself, in a build that can be killed there
+//! `cargo test -p tests --test crash` kills at a part of the points, `-- --all` at every one, `-- --at=N` at one; further
+//! words choose scenarios by name. The points are counted by the engine itself, in a build that can be killed there
 //! (`engine/src/sys/fault.rs`). `docs/src/crashes.md` is the table of them: where it differs, a point is new or gone,
 //! and `UPDATE_GOLDEN=1` writes it anew.
 
@@ -35,6 +35,8 @@ const PART: usize = 9;
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let all = args.iter().any(|arg| arg == "--all");
+    let only: Option<usize> = args.iter().find_map(|arg| arg.strip_prefix("--at=")?.parse().ok());
+    let all = all || only.is_some();
     let words: Vec<&String> = args.iter().filter(|arg| !arg.starts_with("--")).collect();
     let mut table = BTreeMap::new();
     let (mut tried, mut failed, mut known) = (0, Vec::new(), 0);
@@ -55,6 +57,9 @@ fn main() -> ExitCode {
         }
         let first = if all { 0 } else { scenario.name.len() % PART };
         for at in (first..points.len()).step_by(if all { 1 } else { PART }) {
+            if only.is_some_and(|only| only != at + 1) {
+                continue;
+            }
             tried += 1;
             if let Err(why) = killed_at(scenario, at + 1, &expect) {
                 println!("{} at {} ({}): {why}", scenario.name, at + 1, points[at]);
@@ -88,7 +93,14 @@ fn killed_at(scenario: &Scenario, at: usize, expect: &Left) -> Result<(), String
     }
     let output = run(scenario, &pack, true, None);
     if output.status.code() != Some(scenario.exit) {
-        return Err(format!("resumed, it ended with {:?}: {}", output.status, said(&output)));
+        let log = pack.log_text();
+        let end: Vec<&str> = log.lines().rev().take(12).collect();
+        return Err(format!(
+            "resumed, it ended with {:?}: {}\n{}",
+            output.status,
+            said(&output),
+            end.join("\n")
+        ));
     }
     let left = Left::of(scenario, &pack);
     expect.agrees(&left)?;
@@ -101,9 +113,10 @@ fn run(scenario: &Scenario, pack: &Pack, resume: bool, at: Option<usize>) -> Out
     let mut command = pack.command(scenario.args);
     command.arg("--ui").arg("headless").env("OUTSIDE", pack.path("outside"));
     if resume {
-        // Nothing but this flag: what the run was given stands.
-        command = pack.command(&["--resume", "--ui", "headless"]);
-        command.env("OUTSIDE", pack.path("outside"));
+        // Nothing but this flag: what the run was given stands. Where there is no first line yet, it was given nothing.
+        let begun = pack.log_text().contains("\"kind\":\"start\"") && pack.log_text().contains('\n');
+        command = pack.command(if begun { &[] } else { scenario.args });
+        command.args(["--resume", "--ui", "headless"]).env("OUTSIDE", pack.path("outside"));
     } else {
         command.env("CRUCIBLE_CRASH_LOG", pack.path("points"));
     }

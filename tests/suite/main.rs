@@ -16,6 +16,7 @@ mod examples;
 mod judge;
 mod keeper;
 mod models;
+mod resume;
 mod run;
 mod sandbox;
 mod support;

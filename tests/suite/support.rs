@@ -197,12 +197,15 @@ pub(crate) fn skip(why: Skip) {
 pub(crate) enum Skip {
     /// Becoming another user takes root, which a person's machine need not give.
     NotRoot,
+    /// A file system of its own needs a namespace, which a container may refuse.
+    NoNamespaces,
 }
 
 impl Skip {
     fn reason(self) -> &'static str {
         match self {
             Skip::NotRoot => "not root, so it cannot become another user",
+            Skip::NoNamespaces => "no mount namespaces here, so no file system that can fill up",
         }
     }
 }

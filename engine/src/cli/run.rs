@@ -47,7 +47,9 @@ pub fn run(args: &RunArgs) -> Result<Exit, CliError> {
     let (state, resumed) = match found {
         Some(Resumed { state, replayed }) => (state, Some(replayed)),
         None => {
-            (StateDir::claim(&plan.state_dir, args.fresh, clock.now_utc()).map_err(RunError::from)?, None)
+            // A log without one whole line is of no run, and goes where earlier runs go.
+            let fresh = args.fresh || args.resume;
+            (StateDir::claim(&plan.state_dir, fresh, clock.now_utc()).map_err(RunError::from)?, None)
         }
     };
     // Two state directories may name one repository to work in: only one of them at a time.

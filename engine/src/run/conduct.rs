@@ -30,7 +30,7 @@ use crate::sys::fs::{PrivateFile, private_file};
 use crate::sys::keeper::{Keeper, end_marked};
 use crate::sys::signal::Interrupts;
 use crate::world::{
-    CommandWorld, DomainCommands, Facts, GitWorld, PackRunner, Setup, Spec, Workspace, World,
+    Chain, CommandWorld, DomainCommands, Facts, GitWorld, PackRunner, Setup, Spec, Workspace, World,
 };
 
 /// What a run is given besides its plan.
@@ -79,7 +79,7 @@ pub async fn conduct(plan: &RunPlan, state_dir: &StateDir, given: Given) -> Resu
         broker: None,
     };
     let identity = resumed.as_ref().and_then(|resumed| resumed.identity.clone());
-    let state = open(plan, resumed, &mut shell)?;
+    let state = open(plan, resumed, &env, &mut shell).await?;
     let archived =
         state_dir.archived().map(|path| format!("an earlier run was put away in {}", path.display()));
     for msg in archived.into_iter().chain(remarks) {
@@ -108,13 +108,20 @@ pub async fn conduct(plan: &RunPlan, state_dir: &StateDir, given: Given) -> Resu
 }
 
 /// The first lines of this process: those that its predecessor owes come before it takes anything up.
-fn open(plan: &RunPlan, resumed: Option<Box<Replayed>>, shell: &mut Shell) -> Result<State, LogError> {
+async fn open(
+    plan: &RunPlan,
+    resumed: Option<Box<Replayed>>,
+    env: &Environment,
+    shell: &mut Shell,
+) -> Result<State, LogError> {
     shell.write(&start(plan), Durability::Durable)?;
     shell.write(&SessionEvent::Phase { phase: Phase::Starting, iter: 0 }, Durability::Buffered)?;
     let Some(resumed) = resumed else { return Ok(State::new(terms(plan))) };
     let Replayed { mut state, unwritten, closed, lines, elapsed, .. } = *resumed;
-    for line in &unwritten {
-        shell.write(line, Durability::Buffered)?;
+    let chain = Chain::open(&plan.state_dir.join("git"), env);
+    for mut line in unwritten {
+        fill_in(&mut line, &state, &chain).await;
+        shell.write(&line, Durability::Buffered)?;
     }
     let msg = format!("resumed from {lines} lines, after {:.1}s of the run", elapsed.as_secs_f64());
     shell.write(&SessionEvent::Note { msg }, Durability::Buffered)?;
@@ -127,6 +134,16 @@ fn open(plan: &RunPlan, resumed: Option<Box<Replayed>>, shell: &mut Shell) -> Re
         }
     }
     Ok(state)
+}
+
+/// The patch of a row that was not written: the lines before it do not have it, and git does. One that git lost stays
+/// empty.
+async fn fill_in(line: &mut SessionEvent, state: &State, chain: &Chain) {
+    let SessionEvent::Row { row, .. } = line else { return };
+    let Some((best, candidate)) = state.best.as_ref().zip(row.candidate.as_ref()) else { return };
+    if let Ok(diff) = chain.patch(&best.token, candidate).await {
+        (row.diff, row.diffstat) = (diff.text, diff.stat);
+    }
 }
 
 /// What is ready before the workspace is.

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::git::Git;
-use super::{SnapshotToken, WorldError};
+use super::{CommitSha, Diff, SnapshotToken, WorldError};
 use crate::sys::env::Environment;
 
 /// A commit that a log names.
@@ -29,6 +29,21 @@ impl Chain {
     #[must_use]
     pub fn open(dir: &Path, env: &Environment) -> Chain {
         Chain { git: Git::new(dir, dir, env) }
+    }
+
+    /// The patch of a candidate against the best before it, as its row has it.
+    ///
+    /// # Errors
+    /// When either is not there, or git fails.
+    pub async fn patch(&self, best: &str, candidate: &str) -> Result<Diff, WorldError> {
+        let (best, candidate) = (self.tree(best).await?, self.tree(candidate).await?);
+        if best == candidate { Ok(Diff::default()) } else { self.git.diff(&best, &candidate).await }
+    }
+
+    async fn tree(&self, token: &str) -> Result<CommitSha, WorldError> {
+        let commit = SnapshotToken::parse(token)?.commit().clone();
+        let tree = self.git.resolve(&format!("{commit}^{{tree}}")).await?;
+        tree.ok_or(WorldError::UnknownCommit { commit })
     }
 
     /// The first commit that is not there, or that is not the best before it and does not stand on it either; with its
