@@ -1,40 +1,43 @@
 //! Turns the frozen files, as they were and as they are after a measurement, into what the row tells of them.
 //! It refuses to know what they judge.
 
-use std::path::PathBuf;
-
 use sha2::{Digest, Sha256};
 
 use crate::log::FrozenHash;
+use crate::world::Compared;
 
 /// So many files are told one by one in a row.
 const HASHES_MAX: usize = 64;
 
 /// Frozen files for the row: each of them, or where they are many those that changed and all of them together.
-pub(super) fn hashes(found: &[(PathBuf, [u8; 32], Option<[u8; 32]>)]) -> Vec<FrozenHash> {
-    let told = |path: String, before: &[u8], after: Option<&[u8]>| FrozenHash {
-        path,
-        before: hex(before),
-        after: after.map(hex),
-    };
-    let one = |(path, before, after): &(PathBuf, [u8; 32], Option<[u8; 32]>)| {
-        told(path.display().to_string(), before, after.as_ref().map(|after| after.as_slice()))
+pub(super) fn hashes(found: &[Compared]) -> Vec<FrozenHash> {
+    let one = |file: &Compared| FrozenHash {
+        path: file.path.display().to_string(),
+        before: hex(&file.frozen),
+        after: file.found.as_ref().map(|found| hex(found)),
     };
     if found.len() <= HASHES_MAX {
         return found.iter().map(one).collect();
     }
+    let changed = found.iter().filter(|file| file.found != Some(file.frozen)).take(HASHES_MAX).map(one);
+    std::iter::once(all(found)).chain(changed).collect()
+}
+
+/// All of them under one hash, of paths and hashes in their order.
+fn all(found: &[Compared]) -> FrozenHash {
     let (mut before, mut after) = (Sha256::new(), Sha256::new());
-    for (path, was, is) in found {
-        for (hasher, hash) in [(&mut before, Some(was)), (&mut after, is.as_ref())] {
+    for Compared { path, frozen, found } in found {
+        for (hasher, hash) in [(&mut before, Some(frozen)), (&mut after, found.as_ref())] {
             hasher.update(path.as_os_str().as_encoded_bytes());
             hasher.update([0]);
             hasher.update(hash.map(|hash| hash.as_slice()).unwrap_or_default());
         }
     }
-    let (before, after) = (before.finalize(), after.finalize());
-    let all = told(format!("(all {} files)", found.len()), &before, Some(&after));
-    let changed = found.iter().filter(|(_, before, after)| Some(*before) != *after).take(HASHES_MAX).map(one);
-    std::iter::once(all).chain(changed).collect()
+    FrozenHash {
+        path: format!("(all {} files)", found.len()),
+        before: hex(&before.finalize()),
+        after: Some(hex(&after.finalize())),
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -43,11 +46,15 @@ fn hex(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
-    fn found(count: u8, changed: u8) -> Vec<(PathBuf, [u8; 32], Option<[u8; 32]>)> {
-        let one = |number| {
-            (PathBuf::from(format!("f{number}")), [number; 32], (number != changed).then_some([number; 32]))
+    fn found(count: u8, changed: u8) -> Vec<Compared> {
+        let one = |number: u8| Compared {
+            path: PathBuf::from(format!("f{number}")),
+            frozen: [number; 32],
+            found: (number != changed).then_some([number; 32]),
         };
         (0..count).map(one).collect()
     }

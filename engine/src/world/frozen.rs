@@ -22,6 +22,17 @@ pub struct FrozenFiles {
     files: Vec<Frozen>,
 }
 
+/// A frozen inject by its content, as it was frozen and as it stands now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compared {
+    /// Relative to the workspace.
+    pub path: PathBuf,
+    /// SHA-256 of what it was frozen as.
+    pub frozen: [u8; 32],
+    /// The same of what stands there.
+    pub found: Option<[u8; 32]>,
+}
+
 impl FrozenFiles {
     pub(super) fn of(facts: &Facts, git_dir: &Path) -> FrozenFiles {
         FrozenFiles { copies: git_dir.with_file_name(DIR), files: facts.frozen.clone() }
@@ -56,21 +67,18 @@ impl FrozenFiles {
         WorldError::StateGone { path: path.to_owned() }
     }
 
-    /// What stands in `workspace` now where each frozen inject belongs, beside what it was frozen as: path, hash as frozen,
-    /// hash as found. Nothing but a regular file has a hash, and one that grew beyond measure has none; no link is followed.
+    /// What stands in `workspace` now where each frozen inject belongs, beside what it was frozen as. Nothing but a regular file has a hash, and one that grew beyond measure has none; no link is followed.
     ///
     /// # Errors
     /// [`WorldError::Files`] when the workspace cannot be opened.
-    pub fn compare(
-        &self,
-        workspace: &Path,
-    ) -> Result<Vec<(PathBuf, [u8; 32], Option<[u8; 32]>)>, WorldError> {
+    pub fn compare(&self, workspace: &Path) -> Result<Vec<Compared>, WorldError> {
         let root = Root::open(workspace).map_err(failed)?;
         let mut found = Vec::new();
         for file in &self.files {
             let most = file.len.saturating_add(GROWTH);
             let hashed = root.hash_regular(&rel(&file.dst)?, most).ok().flatten();
-            found.push((file.dst.clone(), file.sha256, hashed.map(|hashed| hashed.sha256)));
+            let found_now = hashed.map(|hashed| hashed.sha256);
+            found.push(Compared { path: file.dst.clone(), frozen: file.sha256, found: found_now });
         }
         Ok(found)
     }

@@ -39,7 +39,7 @@ pub use command::{CommandWorld, DomainCommands, PackRunner};
 pub use diff::{DIFF_LIMIT, Diff};
 pub use error::WorldError;
 pub use facts::{Facts, Location, SETUP_FILE};
-pub use frozen::FrozenFiles;
+pub use frozen::{Compared, FrozenFiles};
 pub use identity::Identity;
 pub use pristine::PristineBase;
 pub use reserved::Reserved;
