@@ -56,6 +56,9 @@ const AGENT: &str = "echo turn >> \"$OUTSIDE\"; printf '{\"cost_usd\": 0.25}' > 
     n=$(cat counter.txt); i=$(sed -n 's/^Iteration \\([0-9]*\\) of .*/\\1/p'); \
     case $i in 2) echo $((n - 1)) > counter.txt;; 3) echo junk > junk.txt; exit 3;; *) echo $((n + 1)) > counter.txt;; esac";
 
+/// What each of these turns says that it cost.
+const COST: f64 = 0.25;
+
 /// Scores the counter, and counts itself outside.
 const JUDGE: &str =
     "echo measured >> \"$OUTSIDE\"; printf '{\"valid\": true, \"score\": %s}\\n' \"$(cat counter.txt)\"\n";
@@ -111,12 +114,14 @@ pub(crate) struct Left {
     tree: String,
     status: String,
     outcome: Value,
-    spent: Value,
+    spent: f64,
     /// What the domain holds.
     live: String,
     /// How often each iteration's turn came to its end, and its measurement.
     ended: BTreeMap<(String, u64), usize>,
-    /// Turns and measurements that were begun.
+    /// Turns that were begun.
+    starts: usize,
+    /// Turns and measurements that were begun, as they say themselves.
     outside: String,
 }
 
@@ -127,7 +132,8 @@ impl Left {
         let kind = |kind: &'static str| log.iter().filter(move |line| line["kind"] == kind);
         let rows = kind("row").map(|line| {
             let mut row = line["row"].clone();
-            row.as_object_mut().unwrap().remove("secs");
+            // A turn that is taken again costs again; what all of them cost is compared.
+            ["secs", "cost_usd"].iter().for_each(|name| drop(row.as_object_mut().unwrap().remove(*name)));
             row
         });
         let mut ended = BTreeMap::new();
@@ -142,9 +148,10 @@ impl Left {
             tree: git(&workspace, &["rev-parse", "HEAD^{tree}"]),
             status: git(&workspace, &["status", "--porcelain"]),
             outcome: log.last().map(|line| line["outcome"].clone()).unwrap_or_default(),
-            spent: kind("budget").last().map(|line| line["spent"].clone()).unwrap_or_default(),
+            spent: kind("budget").last().and_then(|line| line["spent"].as_f64()).unwrap_or_default(),
             live: read("outside.live"),
             ended,
+            starts: kind("agent_start").count(),
             outside: read("outside"),
         }
     }
@@ -161,7 +168,6 @@ impl Left {
         same("tree", &self.tree, &other.tree)?;
         same("status", &self.status, &other.status)?;
         same("outcome", &self.outcome, &other.outcome)?;
-        same("spent", &self.spent, &other.spent)?;
         same("domain", &self.live, &other.live)?;
         let begun = |left: &Left, what: &str| left.outside.lines().filter(|line| *line == what).count();
         for what in ["turn", "measured"] {
@@ -170,6 +176,12 @@ impl Left {
             if got < least || got > most {
                 return Err(format!("{got} times `{what}`, and {least} without a crash"));
             }
+        }
+        // A turn that was taken again because nobody saw its end is charged if it had said what it cost.
+        let again = other.starts.saturating_sub(self.starts);
+        let extra = other.spent - self.spent;
+        if extra < 0.0 || extra > again as f64 * COST {
+            return Err(format!("{} spent instead of {}, with {again} more turns", other.spent, self.spent));
         }
         Ok(())
     }
