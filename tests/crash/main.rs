@@ -105,8 +105,17 @@ fn killed_at(scenario: &Scenario, at: usize, expect: &Left) -> Result<(), String
     let left = Left::of(scenario, &pack);
     expect.agrees(&left)?;
     left.charged_once()?;
-    let replayed = pack.command(&["replay", "state/session.jsonl"]).output().unwrap();
-    if replayed.status.success() { Ok(()) } else { Err(said(&replayed)) }
+    let mut checks = vec![&["replay", "state/session.jsonl"][..]];
+    if pack.exists("state/egress.jsonl") {
+        checks.push(&["audit", "--verify"]);
+    }
+    for check in checks {
+        let checked = pack.command(check).output().unwrap();
+        if !checked.status.success() {
+            return Err(format!("{check:?}: {}", said(&checked)));
+        }
+    }
+    Ok(())
 }
 
 fn run(scenario: &Scenario, pack: &Pack, resume: bool, at: Option<usize>) -> Output {
