@@ -81,7 +81,9 @@ fn undisturbed(scenario: &Scenario) -> (Vec<String>, Left) {
     let output = run(scenario, &pack, false, None);
     assert_eq!(output.status.code(), Some(scenario.exit), "{}: {}", scenario.name, said(&output));
     let points = std::fs::read_to_string(pack.path("points")).unwrap();
-    (points.lines().map(str::to_owned).collect(), Left::of(scenario, &pack))
+    let left = Left::of(scenario, &pack);
+    left.charged_in_full();
+    (points.lines().map(str::to_owned).collect(), left)
 }
 
 /// Runs up to a point, kills there, goes on, and compares.

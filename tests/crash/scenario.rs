@@ -186,6 +186,12 @@ impl Left {
         Ok(())
     }
 
+    /// What every turn said that it cost must be what the run spent.
+    pub(crate) fn charged_in_full(&self) {
+        let turns = self.ended.keys().filter(|(kind, _)| kind == "propose").count();
+        assert!((self.spent - turns as f64 * COST).abs() < 1e-9, "{} spent by {turns} turns", self.spent);
+    }
+
     /// Whether no turn and no measurement came to its end twice.
     pub(crate) fn charged_once(&self) -> Result<(), String> {
         let twice = self.ended.iter().find(|((kind, _), count)| **count > 1 && kind != "apply");
