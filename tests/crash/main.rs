@@ -81,7 +81,9 @@ fn undisturbed(scenario: &Scenario) -> (Vec<String>, Left) {
     let output = run(scenario, &pack, false, None);
     assert_eq!(output.status.code(), Some(scenario.exit), "{}: {}", scenario.name, said(&output));
     let points = std::fs::read_to_string(pack.path("points")).unwrap();
-    (points.lines().map(str::to_owned).collect(), Left::of(scenario, &pack))
+    let left = Left::of(scenario, &pack);
+    left.charged_in_full();
+    (points.lines().map(str::to_owned).collect(), left)
 }
 
 /// Runs up to a point, kills there, goes on, and compares.
@@ -105,8 +107,17 @@ fn killed_at(scenario: &Scenario, at: usize, expect: &Left) -> Result<(), String
     let left = Left::of(scenario, &pack);
     expect.agrees(&left)?;
     left.charged_once()?;
-    let replayed = pack.command(&["replay", "state/session.jsonl"]).output().unwrap();
-    if replayed.status.success() { Ok(()) } else { Err(said(&replayed)) }
+    let mut checks = vec![&["replay", "state/session.jsonl"][..]];
+    if pack.exists("state/egress.jsonl") {
+        checks.push(&["audit", "--verify"]);
+    }
+    for check in checks {
+        let checked = pack.command(check).output().unwrap();
+        if !checked.status.success() {
+            return Err(format!("{check:?}: {}", said(&checked)));
+        }
+    }
+    Ok(())
 }
 
 fn run(scenario: &Scenario, pack: &Pack, resume: bool, at: Option<usize>) -> Output {

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::support::{COUNT, Pack, RAISE, Ran};
+use crate::support::{COUNT, Pack, RAISE, Ran, git};
 
 /// Starts a run and kills it with SIGKILL as soon as the file `mark` is there.
 pub(super) fn killed_at(pack: &Pack, args: &[&str], mark: &str) {
@@ -104,6 +104,25 @@ fn a_run_killed_in_its_baseline_measures_it_again() {
     ran.ended("finished", 0);
     assert_eq!(class(&ran), "died_in_baseline");
     assert_eq!(ran.decisions(), ["baseline", "keep"]);
+}
+
+#[test]
+fn in_place_a_killed_run_goes_on_in_the_persons_repository() {
+    let pack = crate::run::in_place();
+    let here = pack.path(".");
+    let judge =
+        "[ -e state/go ] || [ \"$(cat counter.txt)\" != 1 ] || { touch state/measuring; sleep 1000; }\n";
+    pack.write("measure.sh", &format!("{judge}{COUNT}"));
+    git(&here, &["commit", "-aqm", "a judge that waits"]);
+    killed_at(&pack, &["--iterations", "2"], "state/measuring");
+    pack.write("state/go", "");
+    let refused = pack.run(&["--iterations", "2"]);
+    assert_eq!(refused.code(), 5, "{}", refused.stderr());
+    let ran = pack.run(&["--resume"]);
+    ran.ended("finished", 0);
+    assert_eq!(ran.decisions(), ["baseline", "keep", "keep"]);
+    assert_eq!(pack.read("counter.txt"), "2\n");
+    assert_eq!(git(&here, &["status", "--porcelain"]), "");
 }
 
 #[test]

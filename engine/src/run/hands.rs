@@ -158,6 +158,9 @@ impl<W: World> Hands<W> {
         aside: &mut Aside,
     ) -> Result<TaskReport, Broken> {
         self.put_frozen_back()?;
+        // What a turn left that nobody saw end is not this one's; what it cost was spent all the same.
+        let mut before = TurnReport::default();
+        self.take_markers(&mut before);
         let status = status(brief);
         let values = Values { goal: &self.tools.goal, status: &status, steer: "" };
         let prompt = self.tools.method.render(values);
@@ -175,6 +178,7 @@ impl<W: World> Hands<W> {
             aside.frozen_restored = self.put_frozen_back()?;
             self.take_markers(&mut report);
         }
+        report.usage = report.usage.plus(before.usage);
         Ok(TaskReport::Proposed(Box::new(report)))
     }
 

@@ -222,6 +222,8 @@ pub struct State {
     pub dead_turns: u32,
     /// How many turns in a row changed nothing.
     pub idle_turns: u32,
+    /// Whether it was told that a turn did not say what it cost.
+    pub unpriced: bool,
     /// How long the next turn is to wait, after one that died.
     pub pause: Option<Duration>,
     /// Where the process before left it, until this one takes it up.
@@ -249,6 +251,7 @@ impl State {
             used: Usage::default(),
             dead_turns: 0,
             idle_turns: 0,
+            unpriced: false,
             pause: None,
             left: None,
             outcome: None,

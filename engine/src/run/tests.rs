@@ -476,6 +476,87 @@ proptest! {
     }
 }
 
+/// A run whose baseline is kept, with its first turn running.
+fn in_its_first_turn(terms: Terms) -> Played {
+    let mut played = Played::new(terms);
+    played.send(EventKind::Ready);
+    played.answer(Went::Well, None);
+    played.answer(Went::Well, Some(reading(1, None, false, true)));
+    played.answer(Went::Well, None);
+    assert!(matches!(played.outstanding, Some(Job::Propose { .. })));
+    played
+}
+
+fn cancels(played: &mut Played, kind: EventKind) -> bool {
+    let at = Duration::from_secs(played.clock);
+    let (state, effects) = step(played.state.clone(), Event { at, kind });
+    played.state = state;
+    effects.contains(&Effect::Cancel)
+}
+
+#[test]
+fn a_turn_that_passes_what_was_left_is_ended_once() {
+    let with_ceiling = Terms { max_cost: Some(1.0), ..terms(3, Direction::Higher) };
+    let mut played = in_its_first_turn(with_ceiling);
+    let Some(Job::Propose { brief, .. }) = &played.outstanding else { panic!() };
+    assert_eq!(brief.cost_left, Some(1.0));
+    let used = |cost| EventKind::Spending(Usage::new(Some(cost), None, None));
+    assert!(!cancels(&mut played, used(1.0)));
+    assert!(cancels(&mut played, used(1.25)));
+    assert!(!cancels(&mut played, used(1.5)), "it is asked once");
+    assert!(!cancels(&mut in_its_first_turn(terms(3, Direction::Higher)), used(9e9)));
+}
+
+#[test]
+fn a_dead_turn_waits_as_long_as_its_class_or_its_provider_asks_for() {
+    for (class, reset, expect) in [
+        ("provider", None, Some(5)),
+        ("provider", Some(90), Some(90)),
+        ("provider", Some(9_000_000), Some(86_400)),
+        ("gateway", None, Some(1)),
+        ("sandbox", Some(0), Some(1)),
+        ("command", None, None),
+        ("of another build", None, None),
+    ] {
+        let mut played = in_its_first_turn(terms(3, Direction::Higher));
+        let Some(Job::Propose { task, .. }) = played.outstanding.take() else { panic!() };
+        let report = Box::new(TurnReport {
+            failure: Some("died".into()),
+            transport: Some(class.into()),
+            retry_after: reset.map(Duration::from_secs),
+            ..TurnReport::default()
+        });
+        let (killed, frozen_restored) = (Vec::new(), Vec::new());
+        let report = TaskReport::Proposed(report);
+        played.send(EventKind::Task(Box::new(TaskEnd { task, report, killed, frozen_restored, secs: 1.0 })));
+        if expect.is_none() {
+            assert!(matches!(played.outstanding, Some(Job::Record { .. })), "{class}");
+            continue;
+        }
+        played.answer(Went::Well, None);
+        assert_eq!(
+            played.outstanding,
+            expect.map(|secs| Job::Wait { pause: Duration::from_secs(secs) }),
+            "{class}"
+        );
+    }
+}
+
+#[test]
+fn three_dead_turns_in_a_row_stall_the_run_and_two_distress_it() {
+    let mut played = in_its_first_turn(terms(9, Direction::Higher));
+    for _ in 0..40 {
+        played.answer(Went::Died, Some(reading(1, None, false, true)));
+    }
+    assert_eq!(played.finishes, [Outcome::Stalled]);
+    assert_eq!(played.rows().iter().filter(|row| row.decision == Decision::InfraDead).count(), 2);
+    let phases = played
+        .lines
+        .iter()
+        .filter(|(line, _)| matches!(line, SessionEvent::Phase { phase: Phase::Distressed, .. }));
+    assert_eq!(phases.count(), 2, "once in each of the two iterations");
+}
+
 #[test]
 fn a_failed_agent_is_not_measured_as_if_it_had_run() {
     let mut played = Played::new(terms(1, Direction::Higher));

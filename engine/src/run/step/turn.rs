@@ -76,6 +76,12 @@ impl Fold {
         let line = wire(&turn, self.state.current.as_ref().map(|current| &current.row), secs);
         self.log(SessionEvent::AgentDone(Box::new(line)), Durability::Durable);
         self.state.used = self.state.used.plus(turn.usage);
+        if self.state.terms.max_cost.is_some() && turn.usage.cost_usd.is_none() && !self.state.unpriced {
+            self.state.unpriced = true;
+            self.note(
+                "warning: the turn did not say what it cost, so the cost ceiling cannot hold it".to_owned(),
+            );
+        }
         let TurnReport { failure, transport, retry_after, usage, account, escalation, dropped } = turn;
         let Some(current) = &mut self.state.current else { return };
         current.used = current.used.plus(usage);
