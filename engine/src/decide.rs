@@ -39,6 +39,12 @@ pub enum Verdict {
 }
 
 impl Rule {
+    /// The rule of a pack that says nothing of tiebreaks.
+    #[must_use]
+    pub fn of(direction: Direction) -> Rule {
+        Rule { direction, tiebreak: direction }
+    }
+
     /// Applies the universal rule of contract §4. With no best yet, the first valid reading is kept.
     #[must_use]
     pub fn decide(self, reading: &Reading, best: Option<Standing>) -> Verdict {

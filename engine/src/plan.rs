@@ -10,22 +10,26 @@ use policy::diag::Source;
 use policy::inference::AgentProtocol;
 use policy::outputs::{Kind, Outputs, RunContext, address};
 
-use crate::manifest::{Agent, At, Backend, Command, EnvName, EnvValue, GitRef, Harness, Judge, Objective};
-use crate::manifest::{ParamName, RepoSource, RepoUrl, Secret, SessionName, Workflow, WorkspaceDir, World};
+use crate::manifest::{Agent, At, Backend, Command, EnvName, EnvValue, GitRef, Harness, Judge};
+use crate::manifest::{ParamName, RepoSource, RepoUrl, Secret, SessionName};
+use crate::manifest::{Workflow, WorkspaceDir, World};
 use crate::pack::{
     Certificates, FileError, IdentityParts, InjectFile, InjectIdentity, Pack, RunIdentity, Thawed, Toolbox,
     read_prompt,
 };
-use crate::score::Direction;
 
 mod inference;
+mod judge;
 mod places;
 mod reach;
 mod sandbox;
 
 use places::{check_apart, check_injects, check_relays, check_repo, check_shown, state_dir};
 
+use judge::judge;
+
 pub use inference::{Bound, Inference, KeyError, KeyFault, Model};
+pub use judge::{ConfinedPlan, JudgePlan};
 pub use reach::{Refusal, VALUE_LEAST};
 pub use sandbox::SandboxPlan;
 
@@ -152,21 +156,6 @@ pub struct AgentPlan {
     pub goal: String,
 }
 
-/// Who scores.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JudgePlan {
-    /// For `sh -c`, in the workspace.
-    pub measure_cmd: Command,
-    /// Which way a score is better.
-    pub direction: Direction,
-    /// Which way a tiebreak is better.
-    pub tiebreak_direction: Direction,
-    /// What the score is called.
-    pub objective: Objective,
-    /// How long one measure may take.
-    pub timeout: Duration,
-}
-
 /// What makes a candidate live and takes it back, beside git.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorldPlan {
@@ -179,16 +168,18 @@ pub struct WorldPlan {
 }
 
 /// When the run ends at the latest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
     /// At least 1.
     pub iterations: u32,
+    /// In US dollars, finite and more than none.
+    pub max_cost: Option<f64>,
     /// From the start of the run; more than none.
     pub max_time: Option<Duration>,
 }
 
 /// What the command line says over the manifest. All paths are absolute, or relative to the process's directory.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides {
     /// `--goal`.
     pub goal: Option<String>,
@@ -208,6 +199,8 @@ pub struct Overrides {
     pub item: Option<String>,
     /// `--unenforced-egress`.
     pub unenforced_egress: bool,
+    /// `--max-cost`, in US dollars.
+    pub max_cost: Option<f64>,
 }
 
 /// Why a pack and a command line make no run.
@@ -228,6 +221,9 @@ pub enum PlanError {
     /// `--max-time 0s`.
     #[error("run for no time: --max-time is more than none")]
     NoTime,
+    /// `--max-cost` that is nothing, or no number.
+    #[error("spend ${0}: --max-cost is a finite number of US dollars, more than none")]
+    NoCost(f64),
     /// A state directory that is not absolute, or goes up by `..`.
     #[error("use the state directory {}: it must be absolute and without `..`", .0.display())]
     StateDirRelative(PathBuf),
@@ -354,6 +350,7 @@ impl RunPlan {
             check_repo(path, &workspace_dir, &state_dir, in_place)?;
         }
         let workspace = manifest.workspace;
+        let sandbox = manifest.agent.sandbox.clone();
         Ok(Self {
             manifest_path,
             manifest: source,
@@ -377,7 +374,7 @@ impl RunPlan {
                     Beside { manifest_dir: &manifest_dir, certificates },
                 )
             },
-            judge: judge(manifest.judge),
+            judge: judge(manifest.judge, sandbox.as_ref()),
             world: world(manifest.world),
             workflow: manifest.workflow,
             limits,
@@ -410,7 +407,10 @@ fn limits(overrides: &Overrides) -> Result<Limits, PlanError> {
     if overrides.max_time == Some(Duration::ZERO) {
         return Err(PlanError::NoTime);
     }
-    Ok(Limits { iterations, max_time: overrides.max_time })
+    if let Some(cost) = overrides.max_cost.filter(|cost| !cost.is_finite() || *cost <= 0.0) {
+        return Err(PlanError::NoCost(cost));
+    }
+    Ok(Limits { iterations, max_time: overrides.max_time, max_cost: overrides.max_cost })
 }
 
 fn goal(pack: &Pack, overrides: &Overrides) -> Result<String, PlanError> {
@@ -477,16 +477,6 @@ fn session(workflow: Option<&Workflow>, harness: Harness) -> Result<Option<Sessi
             Err(PlanError::Session { session: session.clone(), harness })
         }
         session => Ok(session.cloned()),
-    }
-}
-
-fn judge(judge: Judge) -> JudgePlan {
-    JudgePlan {
-        measure_cmd: judge.measure_cmd.value,
-        direction: judge.direction,
-        tiebreak_direction: judge.tiebreak_direction,
-        objective: judge.objective,
-        timeout: judge.timeout,
     }
 }
 

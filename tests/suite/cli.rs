@@ -66,9 +66,7 @@ fn no_manifest_is_an_error_that_names_the_way_to_one() {
 fn what_this_build_does_not_have_is_refused_by_name() {
     let pack = Pack::counter();
     for args in [
-        &["--resume"][..],
-        &["--max-cost", "1"],
-        &["--wide", "3"],
+        &["--wide", "3"][..],
         &["plan", "run"],
         &["plan", "compile-workflow", "--file", "x"],
         &["scope", "--pack", "."],

@@ -188,3 +188,208 @@ fn a_solved_baseline_ends_the_run_without_a_turn() {
     ran.ended("solved", 0);
     assert_eq!(ran.events("agent_start").count(), 0);
 }
+
+/// A judge with two controls, which are staged by these commands.
+fn controlled(judge: &str, good: &str, bad: &str, more: &str) -> Pack {
+    let selftest = format!("[judge.selftest]\ngood_cmd = {good:?}\nbad_cmd = {bad:?}\nruns = 2\n{more}");
+    Pack::new(RAISE, judge, &selftest)
+}
+
+#[test]
+fn check_tells_whether_the_judge_tells_its_controls_apart() {
+    let [good, bad] = ["echo 9 > counter.txt", "echo 3 > counter.txt"];
+    let pack = controlled(COUNT, good, bad, "");
+    let ran = pack.run(&["check"]);
+    assert_eq!(ran.code(), 0, "{}", ran.stdout());
+    assert!(ran.stdout().contains("selftest     good 9, bad 3\n"), "{}", ran.stdout());
+    let json: serde_json::Value = serde_json::from_str(&pack.run(&["check", "--json"]).stdout()).unwrap();
+    assert_eq!(json["selftest"], serde_json::json!({"good": 9.0, "bad": 3.0}));
+    assert!(!pack.exists("state") && !pack.exists("workspace"));
+    for (judge, good, bad, expected) in [
+        (
+            COUNT,
+            bad,
+            good,
+            "the judge does not tell its controls apart: good_cmd scores 3 and bad_cmd 9 on average",
+        ),
+        (COUNT, good, good, "good_cmd scores 9 and bad_cmd 9 on average, and higher is better"),
+        (COUNT, good, "rm counter.txt", "reading 1 after bad_cmd is not valid"),
+        (
+            COUNT,
+            "echo broken >&2; exit 3",
+            bad,
+            "stage the good control: good_cmd ended with exit code 3 (broken)",
+        ),
+        // A control that edits the judge measures with the frozen one all the same.
+        (
+            COUNT,
+            "echo 9 > counter.txt; echo exit 1 > measure.sh",
+            "cp counter.txt measure.sh",
+            "good_cmd scores 9 and bad_cmd 0",
+        ),
+    ] {
+        let pack = controlled(judge, good, bad, "");
+        let ran = pack.run(&["check"]);
+        let failed = !expected.ends_with("bad_cmd 0");
+        assert_eq!(ran.code(), if failed { 7 } else { 0 }, "{}", ran.stdout());
+        assert!(!failed || ran.stdout().contains(expected), "{expected}: {}", ran.stdout());
+    }
+    let without = Pack::counter().run(&["check"]);
+    assert_eq!(without.code(), 0);
+    assert!(
+        without.stdout().contains("warning: nothing shows that the judge tells good from bad"),
+        "{}",
+        without.stdout()
+    );
+}
+
+/// A domain beside the tree: one file, with a log of what was done to it.
+const DOMAIN: &str = "[world]\nsnapshot_cmd = \"cat $LIVE\"\nrestore_cmd = \"echo \\\"$CRUCIBLE_TOKEN\\\" > $LIVE; echo restored >> $LIVE.log\"\n";
+
+#[test]
+fn the_domain_is_pristine_again_after_a_pass_an_error_and_a_signal() {
+    let stage = |text: &str| format!("echo {text} > counter.txt; echo {text} > $LIVE");
+    let wait = "echo 5 > $LIVE; echo staged; touch $LIVE.ready; sleep 60";
+    for (good, bad, code) in [
+        (stage("9"), stage("3"), 0),
+        (stage("9"), format!("{}; exit 1", stage("3")), 7),
+        (stage("9"), wait.to_owned(), 11),
+    ] {
+        let pack = controlled(COUNT, &good, &bad, DOMAIN);
+        pack.write("live", "7\n");
+        let live = pack.path("live");
+        let mut command = pack.command(&["check"]);
+        let mut child = command.env("LIVE", &live).spawn().unwrap();
+        if code == 11 {
+            let ready = pack.path("live.ready");
+            while !ready.exists() && child.try_wait().unwrap().is_none() {
+                std::thread::yield_now();
+            }
+            let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
+            nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+        }
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{}", String::from_utf8_lossy(&output.stdout));
+        assert_eq!(pack.read("live"), "7\n", "{bad}");
+        assert_eq!(pack.read("live.log").lines().count(), 4, "before and after each control");
+    }
+}
+
+/// What a judge can do and see, as its detail.
+const LOOK: &str = r#"
+n=$(cat counter.txt)
+echo built > build.cache
+( exec 3<>/dev/tcp/127.0.0.1/PORT ) 2>/dev/null && net=true || net=false
+[ -e "$SECRET_FILE" ] && host=true || host=false
+printf '{"valid": true, "score": %s, "detail": {"net": %s, "host": %s, "best": "%s", "head": "%s"}}\n' \
+    "$n" $net $host "$CRUCIBLE_BEST_SCORE" "$(git rev-list --count HEAD 2>/dev/null)"
+"#;
+
+#[test]
+fn a_confined_judge_has_no_network_and_the_same_readings() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let secret = tempfile::tempdir().unwrap();
+    std::fs::write(secret.path().join("secret"), "s").unwrap();
+    let mut rows = Vec::new();
+    for confined in [false, true] {
+        let judge = format!("exec bash ./look.sh\n# {confined}");
+        let pack = Pack::new(RAISE, &judge, "[world]\napply_cmd = \"echo applied > applied.txt\"\n");
+        pack.write("look.sh", &LOOK.replace("PORT", &port));
+        let manifest =
+            pack.read("crucible.toml").replace("[\"measure.sh\"]", "[\"measure.sh\", \"look.sh\"]");
+        let confine = format!("direction = \"higher\"\nconfined = {confined}");
+        pack.write("crucible.toml", &manifest.replace("direction = \"higher\"", &confine));
+        let mut command = pack.command(&["--iterations", "2"]);
+        let output = command.env("SECRET_FILE", secret.path().join("secret")).output().unwrap();
+        let ran = crate::support::Ran { output, log: pack.log() };
+        ran.ended("finished", 0);
+        assert_eq!(ran.decisions(), ["baseline", "keep", "keep"]);
+        assert_eq!(pack.read("workspace/applied.txt"), "applied\n");
+        assert_eq!(pack.read("workspace/build.cache"), "built\n");
+        let detail = |row: &serde_json::Value| row["detail"].clone();
+        assert_eq!(detail(ran.rows()[2])["net"], !confined, "{}", pack.log_text());
+        assert_eq!(detail(ran.rows()[2])["host"], !confined);
+        let kept: Vec<_> =
+            ran.rows().iter().map(|row| (row["score"].clone(), detail(row)["best"].clone())).collect();
+        rows.push((kept, pack.git(&["rev-parse", "HEAD^{tree}"])));
+        let told = ran
+            .events("note")
+            .any(|line| line["msg"].as_str().unwrap().starts_with("layers of the sandbox:"));
+        assert_eq!(told, confined);
+    }
+    let (host, confined) = (&rows[0], &rows[1]);
+    assert_eq!(host.0, confined.0);
+}
+
+/// An agent that needs its turns to get a change built, and says what it was told each time.
+const BUILDER: &str =
+    "cat > prompt.txt; echo turn >> turns.txt; n=$(wc -l < turns.txt); echo $n > counter.txt";
+
+/// Says that it does not build until so many turns were taken.
+fn builds_after(turns: u32) -> String {
+    let apply = format!(
+        "test $(wc -l < turns.txt 2>/dev/null || echo 0) -ge {turns} || {{ echo 'x.rs:7: no such name' >&2; exit 75; }}"
+    );
+    format!("[world]\napply_cmd = {apply:?}\n")
+}
+
+#[test]
+fn a_candidate_that_does_not_build_is_given_back_with_the_output_and_costs_no_iteration() {
+    // The setup itself builds: the baseline is no turn's.
+    let pack = Pack::new(BUILDER, COUNT, &builds_after(3).replace("test ", "test ! -e turns.txt || test "));
+    let ran = pack.run(&["--iterations", "1"]);
+    ran.ended("finished", 0);
+    assert_eq!(ran.decisions(), ["baseline", "keep"]);
+    assert_eq!(ran.events("agent_start").count(), 3);
+    let given_back: Vec<_> =
+        ran.events("rebuild").map(|line| (line["iter"].clone(), line["attempt"].clone())).collect();
+    assert_eq!(given_back, [(1.into(), 1.into()), (1.into(), 2.into())]);
+    assert_eq!(pack.read("workspace/counter.txt"), "3\n");
+    let prompt = pack.read("workspace/prompt.txt");
+    assert!(prompt.contains("does not build") && prompt.contains("x.rs:7: no such name"), "{prompt}");
+    let results: Vec<_> =
+        ran.events("task_result").filter(|line| line["iter"] == 1).map(|line| line["task"].clone()).collect();
+    assert_eq!(results, ["propose", "propose", "propose", "apply", "measure", "decide"]);
+    assert_eq!(ran.rows()[1]["evidence"].as_array().unwrap().len(), 3);
+    assert_eq!(pack.run(&["replay", "state/session.jsonl"]).code(), 0);
+}
+
+#[test]
+fn a_candidate_that_never_builds_is_discarded_after_two_free_retries() {
+    let never = builds_after(100).replace("test ", "test ! -e turns.txt || test ");
+    let pack = Pack::new(BUILDER, COUNT, &never);
+    let ran = pack.run(&["--iterations", "2"]);
+    ran.ended("finished", 0);
+    assert_eq!(ran.decisions(), ["baseline", "discard", "discard"]);
+    assert_eq!(ran.events("agent_start").count(), 6);
+    let note = ran.rows()[1]["note"].as_str().unwrap();
+    assert_eq!(
+        note,
+        "apply_cmd says that the candidate does not build (exit code 75) (x.rs:7: no such name)"
+    );
+    // Every other exit is an invalid candidate at once, and so is a baseline that does not build.
+    let other = Pack::new(BUILDER, COUNT, &never.replace("exit 75", "exit 74"));
+    assert_eq!(other.run(&["--iterations", "1"]).events("agent_start").count(), 1);
+    let baseline =
+        Pack::new(BUILDER, COUNT, "[world]\napply_cmd = \"exit 75\"\n").run(&["--iterations", "1"]);
+    baseline.ended("error", 6);
+}
+
+#[test]
+fn a_row_tells_the_frozen_files_before_and_after_the_measurement() {
+    use sha2::{Digest, Sha256};
+    let judge = format!("{COUNT}[ \"$(cat counter.txt)\" = 2 ] && echo '# edited' >> measure.sh\ntrue\n");
+    let pack = Pack::new(RAISE, &judge, "");
+    let ran = pack.run(&["--iterations", "2"]);
+    ran.ended("finished", 0);
+    let hash: String = Sha256::digest(&judge).iter().map(|byte| format!("{byte:02x}")).collect();
+    let frozen: Vec<_> = ran.rows().iter().map(|row| row["frozen"][0].clone()).collect();
+    for row in &frozen[..2] {
+        assert_eq!(*row, serde_json::json!({"path": "measure.sh", "before": hash, "after": hash}));
+    }
+    assert_eq!(frozen[2]["before"], serde_json::json!(hash));
+    let edited: String =
+        Sha256::digest(format!("{judge}# edited\n")).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(frozen[2]["after"], serde_json::json!(edited));
+}

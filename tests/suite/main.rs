@@ -18,6 +18,7 @@ mod exposure;
 mod judge;
 mod keeper;
 mod models;
+mod resume;
 mod run;
 mod sandbox;
 mod support;

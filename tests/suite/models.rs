@@ -292,3 +292,90 @@ fn a_toolbox_with_a_link_or_too_much_in_it_is_refused_with_its_place() {
     }
     refused("holds more than 1000 files or 16777216 bytes");
 }
+
+/// Directories with programs that tell a version, in front of the machine's own.
+fn with_programs(pack: &Pack, programs: &[(&str, &str)]) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    for (name, text) in programs {
+        pack.write(&format!("bin/{name}"), &format!("#!/bin/sh\n{text}\n"));
+        let path = pack.path(&format!("bin/{name}"));
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    format!("{}:/usr/bin:/bin", pack.path("bin").display())
+}
+
+#[test]
+fn doctor_tells_what_is_there_and_what_each_lacks_without_values() {
+    let pack = Pack::counter();
+    // What is started to tell its version sees no key.
+    let path =
+        with_programs(&pack, &[("claude", "echo \"9.9.9 (Claude Code) $MY_KEY\""), ("codex", "exit 3")]);
+    let mut command = pack.command(&["doctor", "--json"]);
+    command
+        .env("PATH", &path)
+        .env("ANTHROPIC_API_KEY", "ambient-key")
+        .env("MY_KEY", KEY)
+        .env_remove("DECISION_KEY");
+    command.env("CRUCIBLE_INFERENCE", document("https://model.example/v1"));
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(!text.contains(KEY) && !text.contains("ambient-key"), "{text}");
+    let found: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let part = |name: &str| {
+        found["parts"].as_array().unwrap().iter().find(|part| part["name"] == name).unwrap().clone()
+    };
+    assert!(part("git")["told"][0].as_str().unwrap().starts_with("git version"));
+    let claude = part("harness claude");
+    assert_eq!(claude["path"], pack.path("bin/claude").display().to_string());
+    assert_eq!(claude["told"][0], "9.9.9 (Claude Code) ");
+    assert!(part("harness codex")["lacks"].is_string());
+    assert!(part("harness pi")["lacks"].as_str().unwrap().contains("no driver"));
+    assert!(part("harness command").get("lacks").is_none());
+    let layers = part("sandbox")["told"].as_array().unwrap().len();
+    assert!(layers > 5, "{}", part("sandbox"));
+    let credentials = [
+        "ANTHROPIC_API_KEY: a key",
+        "MY_KEY: a key",
+        "DECISION_KEY: not set, and named by the inference document",
+    ];
+    for expected in credentials {
+        assert!(
+            found["credentials"].as_array().unwrap().iter().any(|line| line == expected),
+            "{expected}: {found:#}"
+        );
+    }
+    let bound = "CRUCIBLE_INFERENCE binds the agent to bound-1 over messages at model.example:443";
+    assert_eq!(found["inference"][0], bound);
+}
+
+#[test]
+fn doctor_fails_where_a_pack_needs_what_is_not_there() {
+    let pack = Pack::counter();
+    let ran = pack.run(&["doctor", "--manifest", "crucible.toml"]);
+    assert_eq!(ran.code(), 0, "{}", ran.stdout());
+    assert!(
+        ran.stdout().contains("harness command (needed)") && ran.stdout().ends_with("ok\n"),
+        "{}",
+        ran.stdout()
+    );
+    let output = pack
+        .command(&["doctor", "--manifest", "crucible.toml"])
+        .env("CRUCIBLE_INFERENCE", document("https://model.example/v1"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains("the variable `MY_KEY`, which CRUCIBLE_INFERENCE names, is not set")
+            && text.ends_with("not ok\n"),
+        "{text}"
+    );
+    let empty = pack.path("none").display().to_string();
+    let output = pack.command(&["doctor"]).env("PATH", empty).output().unwrap();
+    assert_eq!(output.status.code(), Some(7));
+    assert!(
+        String::from_utf8(output.stdout).unwrap().contains("git is needed: `git` is on no directory of PATH")
+    );
+    assert!(!pack.exists("state") && !pack.exists("workspace"));
+}

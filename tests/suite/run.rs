@@ -482,7 +482,7 @@ fn in_place_the_manifest_cannot_be_edited_by_a_candidate() {
 }
 
 /// A repository that is its own workspace.
-fn in_place() -> Pack {
+pub(crate) fn in_place() -> Pack {
     let pack = Pack::empty();
     pack.write("counter.txt", "0\n");
     pack.write("measure.sh", COUNT);

@@ -201,6 +201,8 @@ pub(crate) enum Skip {
     NotRoot,
     /// What a benchmark compares with is driven by a Python script.
     NoPython,
+    /// A file system of its own needs a namespace, which a container may refuse.
+    NoNamespaces,
 }
 
 impl Skip {
@@ -208,6 +210,7 @@ impl Skip {
         match self {
             Skip::NotRoot => "not root, so it cannot become another user",
             Skip::NoPython => "no python3 can be had",
+            Skip::NoNamespaces => "no mount namespaces here, so no file system that can fill up",
         }
     }
 }

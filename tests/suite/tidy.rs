@@ -39,7 +39,7 @@ const BROKER_LAYERS: [&str; 24] = [
 ];
 
 /// The modules of policy, low to high.
-const POLICY_LAYERS: [&str; 17] = [
+const POLICY_LAYERS: [&str; 15] = [
     "diag",
     "json",
     "ip",

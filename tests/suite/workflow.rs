@@ -45,6 +45,8 @@ fn an_iteration_runs_the_manifests_tasks_in_the_order_of_what_they_wait_for() {
     let expected =
         [("invent", "propose"), ("deploy", "apply"), ("benchmark", "measure"), ("keep-if-better", "decide")];
     assert_eq!(settled, expected);
+    let replayed = pack.run(&["replay", "state/session.jsonl"]);
+    assert_eq!(replayed.code(), 0, "{}", replayed.stderr());
 }
 
 #[test]

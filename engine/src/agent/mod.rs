@@ -10,6 +10,7 @@ pub mod status;
 pub mod toolbox;
 pub mod tools;
 pub mod turn;
+pub mod usage;
 
 pub use marker::{Escalation, Markers};
 pub use output::with_last_line;
@@ -17,4 +18,5 @@ pub use prompt::{Template, Values};
 pub use sandbox::SandboxTurn;
 pub use status::{Brief, Recent};
 pub use toolbox::Settings;
-pub use turn::{CommandTurn, TurnError, Turned};
+pub use turn::{CommandTurn, TurnError, TurnTerms, Turned};
+pub use usage::Usage;

@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 use super::output::OutputTeller;
 use super::relay::Relays;
 use super::tools::ToolAccess;
-use super::turn::Turned;
+use super::turn::{TurnTerms, Turned};
+use super::usage::{COST_LEFT_VARIABLE, USAGE, USAGE_VARIABLE};
 use crate::log::AgentEvent;
 use crate::sys::keeper::Stream;
 
@@ -61,11 +62,16 @@ impl SandboxTurn {
         self,
         name: String,
         repository: PathBuf,
-        prompt: &str,
+        (prompt, terms): (&str, TurnTerms),
         cancel: &CancellationToken,
         mut tell: impl FnMut(AgentEvent) + Send,
     ) -> Turned {
         let (mut env, mut relays) = (self.env, self.relayed);
+        let seen = self.workspace.file_name().unwrap_or_default().to_string_lossy();
+        env.insert(USAGE_VARIABLE.to_owned(), format!("/sandbox/{seen}/{USAGE}"));
+        if let Some(left) = terms.cost_left {
+            env.insert(COST_LEFT_VARIABLE.to_owned(), left.to_string());
+        }
         match self.tools.map(|tools| tools.begin(&name)).transpose() {
             Ok(None) => {}
             Ok(Some((variables, config))) => {
@@ -173,5 +179,5 @@ fn turned(end: TurnEnd) -> Turned {
         dropped.push(format!("the sandbox's limit on {hit} was hit"));
     }
     let killed = end.killed.into_iter().map(|killed| killed.name).collect();
-    Turned { failure, transport: None, killed, dropped, layers: end.layers }
+    Turned { failure, killed, dropped, layers: end.layers, ..Turned::default() }
 }

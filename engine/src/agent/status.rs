@@ -23,6 +23,10 @@ pub struct Brief {
     pub best: Option<(Score, u32)>,
     /// The last settled iterations, oldest first.
     pub recent: Vec<Recent>,
+    /// How many US dollars its turn may use, where there is a ceiling.
+    pub cost_left: Option<f64>,
+    /// The end of what `apply_cmd` printed when it said that this iteration's change does not build (note N11).
+    pub unbuilt: Option<String>,
 }
 
 /// One settled iteration, as an agent is told of it.
@@ -55,6 +59,15 @@ pub fn status(brief: &Brief) -> String {
             text,
             "\nBest so far: {best}, from {}.",
             if iter == 0 { "the baseline".to_owned() } else { format!("iteration {iter}") }
+        );
+    }
+    if let Some(output) = &brief.unbuilt {
+        let plain: String = output.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect();
+        let _ = write!(
+            text,
+            "\nYour change of this iteration does not build. It stands as you left it: mend it. This turn costs no iteration. \
+             The end of the output:\n{}",
+            plain.trim_end()
         );
     }
     if !brief.recent.is_empty() {
@@ -95,11 +108,15 @@ mod tests {
                     note: "measure_cmd\nexited 1".into(),
                 },
             ],
+            cost_left: None,
+            unbuilt: Some("x.rs:1: no\u{1b}such name\n".into()),
         };
         insta::assert_snapshot!(status(&brief), @r"
         Iteration 3 of 10. The objective is `score`; higher is better.
         Baseline: 0.
         Best so far: 1.5, from iteration 1.
+        Your change of this iteration does not build. It stands as you left it: mend it. This turn costs no iteration. The end of the output:
+        x.rs:1: nosuch name
         Recent iterations:
         - 1: kept, 1.5
         - 2: discarded, no score (measure_cmd exited 1)

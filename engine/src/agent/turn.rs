@@ -10,6 +10,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use tokio_util::sync::CancellationToken;
 
 use super::output::OutputTeller;
+use super::usage::{COST_LEFT_VARIABLE, USAGE, USAGE_VARIABLE, Usage};
 use crate::log::AgentEvent;
 use crate::sys::env::Environment;
 use crate::sys::keeper::{Keeper, KeeperError, PackCommand, Stdin};
@@ -40,13 +41,24 @@ pub enum TurnError {
     Keeper(#[from] KeeperError),
 }
 
+/// What a turn is held to.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct TurnTerms {
+    /// How many US dollars it may use, where there is a ceiling; told to it as `CRUCIBLE_COST_LEFT`.
+    pub cost_left: Option<f64>,
+}
+
 /// How a turn ended, whatever carried it. Nothing of it runs any more.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Turned {
     /// How the agent failed, as what follows "the agent"; `None` when it ended by itself and well.
     pub failure: Option<String>,
     /// The transport class that the turn died on (contract §7), where what carries it failed.
     pub transport: Option<String>,
+    /// For how long what carries it takes no other turn, where it said so.
+    pub retry_after: Option<Duration>,
+    /// What it used, as far as the harness knows; the file of `CRUCIBLE_USAGE` adds what this leaves unknown.
+    pub usage: Usage,
     /// Processes that had to be ended, by name.
     pub killed: Vec<String>,
     /// What did not come back, and why.
@@ -73,11 +85,16 @@ impl CommandTurn {
         self,
         keeper: &Keeper,
         prompt: &str,
+        terms: TurnTerms,
         cancel: &CancellationToken,
         tell: &mut dyn FnMut(AgentEvent),
     ) -> Result<Turned, TurnError> {
         let stdin = Stdin::File(prompt_file(prompt).map_err(TurnError::Prompt)?);
-        let CommandTurn { agent_cmd, cwd, env, timeout, idle_timeout } = self;
+        let CommandTurn { agent_cmd, cwd, mut env, timeout, idle_timeout } = self;
+        env.set(USAGE_VARIABLE, cwd.join(USAGE));
+        if let Some(left) = terms.cost_left {
+            env.set(COST_LEFT_VARIABLE, left.to_string());
+        }
         let command = PackCommand { shell: agent_cmd, cwd, env, stdin, timeout, idle_timeout };
         let mut teller = OutputTeller::default();
         let finished =

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::manifest::ParamName;
 use crate::report::Ui;
+use crate::score::Direction;
 
 mod writes;
 
@@ -56,6 +57,10 @@ pub enum Command {
     },
     /// Show what the sandboxes of a run tried to reach and to write, and what they were denied
     Audit(AuditArgs),
+    /// Decide every keep of a session log again, and print the first line that does not follow
+    Replay(ReplayArgs),
+    /// Tell which harnesses, models, credentials and sandboxes a run would find here, and what each lacks
+    Doctor(DoctorArgs),
     /// Review the writes that no configured system took, and send or drop them
     Outbox {
         /// What to do with them.
@@ -147,6 +152,20 @@ pub struct AuditArgs {
     pub binary: Option<String>,
 }
 
+/// The options of `replay`.
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// The session log
+    #[arg(value_name = "LOG")]
+    pub log: PathBuf,
+    /// The engine's repository of the run, in which each commit must be [default: `git` beside the log, where it is]
+    #[arg(long, value_name = "DIR")]
+    pub git: Option<PathBuf>,
+    /// Which way scores get better, for a log that does not say
+    #[arg(long, value_name = "lower|higher")]
+    pub direction: Option<Direction>,
+}
+
 /// The options of `gateway serve`.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
@@ -193,6 +212,12 @@ pub struct RunArgs {
     /// Where the run keeps its state [default: `state` beside the manifest]
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
+    /// The cost ceiling in US dollars, as far as turns say what they cost
+    #[arg(long, value_name = "USD")]
+    pub max_cost: Option<f64>,
+    /// Go on with the run that is in the state directory, however it ended; what it was given stands
+    #[arg(long, conflicts_with = "fresh")]
+    pub resume: bool,
     /// Archive an unfinished run and start a new one
     #[arg(long)]
     pub fresh: bool,
@@ -227,10 +252,6 @@ pub struct PurposeArgs {
 /// Options of the contract that this build does not have: known, so that they are refused by name.
 #[derive(Debug, Clone, Args)]
 pub struct AbsentArgs {
-    #[arg(long, hide = true)]
-    resume: bool,
-    #[arg(long, hide = true, value_name = "USD")]
-    max_cost: Option<String>,
     #[arg(long, hide = true, value_name = "PATH")]
     steer: Option<String>,
     #[arg(long, hide = true, value_name = "N")]
@@ -244,8 +265,6 @@ impl AbsentArgs {
     #[must_use]
     pub fn given(&self) -> Option<&'static str> {
         let given = [
-            ("--resume", self.resume),
-            ("--max-cost", self.max_cost.is_some()),
             ("--steer", self.steer.is_some()),
             ("--wide", self.wide.is_some()),
             ("--wide-keep", self.wide_keep.is_some()),
@@ -295,7 +314,7 @@ pub struct ExposureArgs {
     /// Where the manifest is.
     #[command(flatten)]
     pub manifest: ManifestArg,
-    /// Tell instead what is added and dropped since an exposure that was printed before; exits with 9 where it widens
+    /// Tell instead what is added and dropped since an exposure that was printed before; exits with 15 where it widens
     #[arg(long, value_name = "OLD.json")]
     pub diff: Option<PathBuf>,
     /// Print the differences as JSON
@@ -309,11 +328,20 @@ pub struct ExposureArgs {
     pub purpose: PurposeArgs,
 }
 
+/// The options of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// A pack: what it needs must be there, or the exit code says so
+    #[arg(long, value_name = "PATH")]
+    pub manifest: Option<PathBuf>,
+    /// Print what was found as JSON on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Subcommands of the contract that this build does not have.
-pub const ABSENT_COMMANDS: [&str; 13] = [
-    "scope", "ps", "deploy", "watch-pr", "status", "tail", "steer", "pause", "resume", "stop", "abort",
-    "replay", "doctor",
-];
+pub const ABSENT_COMMANDS: [&str; 11] =
+    ["scope", "ps", "deploy", "watch-pr", "status", "tail", "steer", "pause", "resume", "stop", "abort"];
 
 /// Subcommands of `plan` that this build does not have.
 pub const ABSENT_PLANS: [&str; 2] = ["run", "compile-workflow"];
@@ -322,8 +350,21 @@ pub const ABSENT_PLANS: [&str; 2] = ["run", "compile-workflow"];
 pub const PLANS: [&str; 1] = ["exposure"];
 
 /// Subcommands that this build has.
-pub const COMMANDS: [&str; 11] =
-    ["run", "init", "check", "plan", "gateway", "schema", "egress", "audit", "outbox", "tool", "completions"];
+pub const COMMANDS: [&str; 13] = [
+    "run",
+    "init",
+    "check",
+    "plan",
+    "gateway",
+    "schema",
+    "egress",
+    "audit",
+    "outbox",
+    "tool",
+    "replay",
+    "doctor",
+    "completions",
+];
 
 /// A name and a value, which may hold anything that a line can.
 fn param(text: &str) -> Result<(ParamName, String), String> {

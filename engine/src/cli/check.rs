@@ -10,31 +10,32 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::args::CheckArgs;
+use super::controls::{Means, Tried, test};
 use super::egress::warnings;
 use super::error::{CliError, absolute, render};
 use super::exit::Exit;
 use super::judged::editable;
 use super::run::{load, print, purpose, runtime};
-use crate::judge::{Known, Measured};
+use crate::judge::{Bench, Ground, Known, Measured};
 use crate::pack::{Certificates, Pack};
 use crate::plan::{Inference, Model, Overrides, RepoPlan, RunPlan, SandboxPlan};
 use crate::report::plain;
-use crate::run::begin::{RunError, broker, gateway, measure, runner, self_test, spec};
+use crate::run::begin::{RunError, broker, enclosure, gateway, ground, measure, runner, self_test, spec};
 use crate::run::tail::{self, LogEnd};
 use crate::run::turns::variables;
 use crate::sys::env::Environment;
 use crate::sys::fs::{RelPath, Root, copy_tree, create_private_dir};
 use crate::sys::keeper::Keeper;
 use crate::sys::signal::Interrupts;
-use crate::world::{CLAIM_FILE, Recorded, Setup};
+use crate::world::{CLAIM_FILE, PackRunner, Recorded, Setup, Workspace};
 
 /// What `check` found, for a script.
 #[derive(Debug, Default, Serialize)]
-struct Findings {
+pub(super) struct Findings {
     /// What would make a run fail.
-    errors: Vec<String>,
+    pub(super) errors: Vec<String>,
     /// What makes a measurement less worth than it seems.
-    warnings: Vec<String>,
+    pub(super) warnings: Vec<String>,
     /// The bounds and the disclosure, as `plan exposure` prints them.
     exposure: Option<Exposure>,
     /// The layers that a turn's sandbox has here, a line each; empty where the agent runs on the host.
@@ -45,6 +46,9 @@ struct Findings {
     trust: Vec<String>,
     /// The one reading, where one was taken.
     reading: Option<crate::judge::Reading>,
+    /// What the judge said of its two controls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) selftest: Option<Means>,
 }
 
 /// Checks a pack.
@@ -96,7 +100,7 @@ fn look(args: &CheckArgs) -> Result<Exit, CliError> {
             warn_of_editable(&plan, path, &mut findings);
         }
     } else {
-        runtime.block_on(unless_interrupted(measure_once(&plan, &env, &mut findings)))?;
+        runtime.block_on(measure_once(&plan, &env, &mut findings))?;
     }
     tell(args, &findings)?;
     Ok(if findings.errors.is_empty() { Exit::Ok } else { Exit::Check })
@@ -139,6 +143,13 @@ fn describe(plan: &RunPlan) -> String {
         lines.push(("restore_cmd", restore.to_string()));
     }
     lines.push(("measure_cmd", plan.judge.measure_cmd.to_string()));
+    if plan.judge.confined.is_some() {
+        lines.push(("judge", "confined: measure and apply in a sandbox without any network".to_owned()));
+    }
+    if let Some(controls) = &plan.judge.selftest {
+        lines.push(("good_cmd", controls.good_cmd.to_string()));
+        lines.push(("bad_cmd", controls.bad_cmd.to_string()));
+    }
     lines.push(("objective", format!("{}, {} is better", plan.judge.objective, plan.judge.direction)));
     labelled(&lines)
 }
@@ -213,38 +224,102 @@ fn warn_of_editable(plan: &RunPlan, tree: &Path, findings: &mut Findings) {
 }
 
 /// Gives up at the first signal: what is dropped then ends its commands and takes its scratch directory away.
-async fn unless_interrupted(work: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
-    let mut interrupts =
-        Interrupts::listen().map_err(|source| CliError::Io { doing: "listen to signals", source })?;
+async fn unless_interrupted<T>(
+    interrupts: &mut Interrupts,
+    work: impl Future<Output = Result<T, CliError>>,
+) -> Result<T, CliError> {
     tokio::select! {
         done = work => done,
         _ = interrupts.next() => Err(CliError::Interrupted),
     }
 }
 
+/// A workspace that was set up for a look at it, with all that it takes to run the judge in it.
+struct Laid {
+    plan: RunPlan,
+    runner: PackRunner,
+    workspace: Workspace,
+    ground: Ground,
+    /// Goes after all that lives in it.
+    gateway: Option<driver::Gateway>,
+    scratch: tempfile::TempDir,
+}
+
 /// Sets a scratch workspace up, measures it once, and takes all of it away again.
 async fn measure_once(plan: &RunPlan, env: &Environment, findings: &mut Findings) -> Result<(), CliError> {
-    let scratch = tempfile::Builder::new().prefix("crucible-check-").tempdir().map_err(scratch_failed)?;
-    let plan = in_scratch(plan, scratch.path())?;
-    if let Some(sandbox) = &plan.agent.sandbox
-        && let Err(error) = try_sandbox(&plan, sandbox, env, findings).await
-    {
-        findings.errors.push(format!("failed to {}", crate::sys::chain(&error)));
-    }
-    let keeper = Arc::new(Keeper::start().await?);
-    let runner = runner(&plan, env, &keeper);
-    create_private_dir(&plan.state_dir).map_err(scratch_failed)?;
-    let spec = spec(&plan, env, "check".to_owned());
-    let mut workspace = match Setup::new(&spec, &runner).run().await {
-        Ok(workspace) => workspace,
-        Err(error) => {
-            findings.errors.push(format!("the setup failed to {}", crate::sys::chain(&error)));
-            return Ok(());
+    let mut interrupts =
+        Interrupts::listen().map_err(|source| CliError::Io { doing: "listen to signals", source })?;
+    let laid = unless_interrupted(&mut interrupts, lay(plan, env, findings)).await?;
+    let Some(mut laid) = laid else { return Ok(()) };
+    unless_interrupted(&mut interrupts, look_once(&mut laid, findings)).await?;
+    let Laid { plan, runner, workspace, ground, gateway, scratch } = laid;
+    let frozen = workspace.frozen();
+    let tested = match &plan.judge.selftest {
+        None => {
+            let msg =
+                "nothing shows that the judge tells good from bad: declare two controls in [judge.selftest]";
+            findings.warnings.push(msg.to_owned());
+            Ok(())
+        }
+        // A failed baseline has been told, and no control could say more.
+        Some(_) if !findings.errors.is_empty() => Ok(()),
+        Some(controls) => {
+            let bench =
+                Bench { keeper: runner.keeper.clone(), ground, measure: measure(&plan, &runner.env), frozen };
+            test(controls, &plan, Tried { bench, runner, workspace }, &mut interrupts, findings).await
         }
     };
-    warn_of_editable(&plan, workspace.path(), findings);
+    drop((gateway, scratch));
+    tested
+}
+
+/// Makes the scratch workspace. None where that failed, which is a finding.
+async fn lay(plan: &RunPlan, env: &Environment, findings: &mut Findings) -> Result<Option<Laid>, CliError> {
+    let scratch = tempfile::Builder::new().prefix("crucible-check-").tempdir().map_err(scratch_failed)?;
+    let plan = in_scratch(plan, scratch.path())?;
+    create_private_dir(&plan.state_dir).map_err(scratch_failed)?;
+    let made = match (&plan.agent.sandbox, &plan.judge.confined) {
+        (Some(_), _) => Some(broker(&plan, env).and_then(|broker| gateway(&plan.state_dir, &broker))),
+        (None, Some(_)) => Some(enclosure(&plan.state_dir)),
+        (None, None) => None,
+    };
+    let gateway = match made.transpose() {
+        Ok(gateway) => gateway,
+        Err(error) => {
+            findings.errors.push(format!("failed to {}", crate::sys::chain(&error)));
+            None
+        }
+    };
+    findings.layers = gateway.as_ref().map(|gateway| gateway.layers().to_vec()).unwrap_or_default();
+    let client = match &gateway {
+        Some(gateway) => Some(driver::Client::unix(gateway.socket()).await.map_err(RunError::Gateway)?),
+        None => None,
+    };
+    if let Some(client) = &client {
+        try_ways(&plan, client, findings).await;
+    }
+    let keeper = Arc::new(Keeper::start().await?);
+    if plan.judge.confined.is_some() && client.is_none() {
+        return Ok(None);
+    }
+    let ground = ground(&plan, &keeper, client.as_ref())?;
+    let runner = runner(&plan, env, &keeper);
+    let spec = spec(&plan, env, "check".to_owned());
+    match Setup::new(&spec, &runner).run().await {
+        Ok(workspace) => Ok(Some(Laid { plan, runner, workspace, ground, gateway, scratch })),
+        Err(error) => {
+            findings.errors.push(format!("the setup failed to {}", crate::sys::chain(&error)));
+            Ok(None)
+        }
+    }
+}
+
+/// Measures the pristine workspace once.
+async fn look_once(laid: &mut Laid, findings: &mut Findings) -> Result<(), CliError> {
+    let Laid { plan, runner, workspace, ground, .. } = laid;
+    warn_of_editable(plan, workspace.path(), findings);
     let measured =
-        measure(&plan, &runner.env).run(&keeper, Known::default(), &CancellationToken::new()).await?;
+        measure(plan, &runner.env).run(ground, Known::default(), &CancellationToken::new()).await?;
     judge_of(measured, findings);
     if let Ok(Recorded::Candidate(left)) = workspace.record(1).await
         && left.changed
@@ -257,31 +332,24 @@ async fn measure_once(plan: &RunPlan, env: &Environment, findings: &mut Findings
     Ok(())
 }
 
-/// Makes a sandbox with the plan's list, and tries every way out of it with a name that no list has.
-async fn try_sandbox(
-    plan: &RunPlan,
-    sandbox: &SandboxPlan,
-    env: &Environment,
-    findings: &mut Findings,
-) -> Result<(), RunError> {
-    let broker = broker(plan, env)?;
-    let gateway = gateway(&plan.state_dir, &broker)?;
-    findings.layers = gateway.layers().to_vec();
-    let client = driver::Client::unix(gateway.socket()).await.map_err(RunError::Gateway)?;
-    self_test(&client, sandbox).await?;
-    findings.layers.push("egress: the canary was refused by every way out".to_owned());
-    Ok(())
+/// Tries every way out of a sandbox with the plan's list, with a name that no list has.
+async fn try_ways(plan: &RunPlan, client: &driver::Client, findings: &mut Findings) {
+    let Some(sandbox) = &plan.agent.sandbox else { return };
+    match self_test(client, sandbox).await {
+        Ok(()) => findings.layers.push("egress: the canary was refused by every way out".to_owned()),
+        Err(error) => findings.errors.push(format!("failed to {}", crate::sys::chain(&error))),
+    }
 }
 
 fn judge_of(measured: Measured, findings: &mut Findings) {
-    let Measured { reading, shown, objects, finished } = measured;
+    let Measured { reading, shown, objects, ended } = measured;
     if objects > 1 {
         findings.warnings.push(format!(
             "{objects} lines of the judge's output start with `{{`: only the last one counts, so no log line may look like a reading"
         ));
     }
-    if finished.ended_early().is_none() && !finished.killed.is_empty() {
-        let names = finished.killed_names().join(", ");
+    if ended.ended_early.is_none() && !ended.killed.is_empty() {
+        let names = ended.killed.join(", ");
         findings.warnings.push(format!("the judge left processes behind, which were ended: {names}"));
     }
     if !reading.valid {
@@ -337,6 +405,9 @@ fn tell(args: &CheckArgs, findings: &Findings) -> Result<(), CliError> {
     if let Some(reading) = &findings.reading {
         let score = reading.score.map_or("none".to_owned(), |score| score.to_string());
         text.push_str(&format!("{:<13}{score} {}\n", "score", plain(&reading.summary())));
+    }
+    if let Some(Means { good, bad }) = findings.selftest {
+        text.push_str(&format!("{:<13}good {good}, bad {bad}\n", "selftest"));
     }
     for layer in &findings.layers {
         text.push_str(&format!("{:<13}{}\n", "layer", plain(layer)));

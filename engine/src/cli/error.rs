@@ -99,12 +99,18 @@ pub enum CliError {
     /// A staged write that was not sent, or that may have been.
     #[error("{0}")]
     NotSent(String),
+    /// A log that does not follow from itself.
+    #[error(transparent)]
+    Replay(#[from] super::replay::ReplayError),
     /// The file of the bearer token.
     #[error("read the bearer token")]
     Token(#[source] crate::sys::fs::FsError),
     /// Pack commands cannot be run here.
     #[error("run the pack's commands")]
     Keeper(#[from] KeeperError),
+    /// The judge cannot be run here.
+    #[error("run the judge")]
+    Ground(#[from] crate::judge::GroundError),
     /// An operator ended a command that is no run.
     #[error("go on: a signal ended it")]
     Interrupted,
@@ -136,9 +142,10 @@ impl CliError {
             CliError::Interrupted => Exit::Stopped,
             CliError::Refused(_) | CliError::Run(RunError::Uncovered(_)) => Exit::Uncovered,
             CliError::OldExposure { .. } => Exit::Usage,
-            CliError::Run(RunError::State(
-                StateError::Unfinished { .. } | StateError::Lock(LockError::Held { .. }),
-            ))
+            CliError::Run(
+                RunError::State(StateError::Unfinished { .. } | StateError::Lock(LockError::Held { .. }))
+                | RunError::Diverged { .. },
+            )
             | CliError::Gateway(driver::GatewayError::Busy(_)) => Exit::State,
             CliError::Run(RunError::Systems(_)) => Exit::Usage,
             CliError::Run(RunError::Sandbox(_) | RunError::SelfTest(_) | RunError::Egress(_))
@@ -148,9 +155,15 @@ impl CliError {
                 Exit::Usage
             }
             CliError::NoTools | CliError::NoSystem(_) => Exit::Usage,
-            CliError::Audit(_) | CliError::Tampered { .. } | CliError::Tool(_) => Exit::Failure,
+            CliError::Audit(_) | CliError::Tampered { .. } | CliError::Tool(_) | CliError::Replay(_) => {
+                Exit::Failure
+            }
             CliError::Outbox(_) | CliError::NotSent(_) => Exit::Failure,
-            CliError::Run(_) | CliError::Init(_) | CliError::Keeper(_) | CliError::Io { .. } => Exit::Failure,
+            CliError::Run(_)
+            | CliError::Init(_)
+            | CliError::Keeper(_)
+            | CliError::Ground(_)
+            | CliError::Io { .. } => Exit::Failure,
         }
     }
 
@@ -165,7 +178,9 @@ impl CliError {
                     .to_owned(),
             ),
             CliError::Unknown { near: None, .. } => Some("`crucible --help` lists what there is".to_owned()),
-            CliError::Pack(PackError::Manifest { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            CliError::Pack(PackError::Manifest { source, .. })
+                if source.kind() == std::io::ErrorKind::NotFound =>
+            {
                 Some("name one with --manifest, or make one here with `crucible init`".to_owned())
             }
             CliError::Refused(refusals) if refusals.contains(&Refusal::Unenforced) => Some(
@@ -176,9 +191,11 @@ impl CliError {
                 Some("name a file that `crucible plan exposure` printed".to_owned())
             }
             CliError::Run(RunError::State(StateError::Unfinished { .. })) => Some(
-                "--fresh puts it away under `archive` and starts anew; --resume, which would take it up again, is not in this build"
-                    .to_owned(),
+                "--resume goes on with it, --fresh puts it away under `archive` and starts anew".to_owned(),
             ),
+            CliError::Run(RunError::Diverged { .. }) => {
+                Some("--fresh puts it away under `archive` and starts anew".to_owned())
+            }
             CliError::Run(RunError::State(StateError::Lock(LockError::Held { .. }))) => {
                 Some("wait for it to end, or give this run another --state-dir and workspace".to_owned())
             }

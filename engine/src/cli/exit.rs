@@ -62,7 +62,7 @@ const TABLE: [(Exit, u8, &str); 16] = [
     ),
     (Exit::State, 5, "The state directory is used by a running engine, or holds a run that did not end."),
     (Exit::Baseline, 6, "The pristine workspace cannot be scored. The judge's output is shown."),
-    (Exit::Check, 7, "`check` found what would make a run fail."),
+    (Exit::Check, 7, "`check` or `doctor` found what would make a run fail."),
     (
         Exit::Sandbox,
         8,

@@ -34,7 +34,7 @@ pub fn serve(args: &ServeArgs) -> Result<Exit, CliError> {
     let runtime = runtime()?;
     // The gateway has the broker, which goes after its last sandbox: until then it writes what they did.
     let broker = Arc::new(broker(&config.state_dir)?);
-    let gateway = Gateway::start(config, Some(broker)).map_err(CliError::Gateway)?;
+    let gateway = Gateway::start(config, Some(broker.clone())).map_err(CliError::Gateway)?;
     let served = runtime.block_on(until_told(&gateway));
     let stopped = gateway.stop().map_err(CliError::Gateway);
     drop(broker);

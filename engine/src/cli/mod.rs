@@ -5,6 +5,8 @@ pub mod args;
 pub mod audit;
 mod bases;
 pub mod check;
+mod controls;
+pub mod doctor;
 pub mod egress;
 pub mod error;
 pub mod exit;
@@ -13,6 +15,8 @@ pub mod gateway;
 pub mod init;
 mod judged;
 pub mod outbox;
+pub mod replay;
+mod resumed;
 pub mod run;
 pub mod tool;
 mod writes;
@@ -67,6 +71,8 @@ fn other(command: Command) -> Result<Exit, CliError> {
         Command::Audit(args) => audit::audit(&args),
         Command::Outbox { command } => outbox::outbox(&command),
         Command::Tool { command } => tool::tool(&command),
+        Command::Doctor(args) => doctor::doctor(&args),
+        Command::Replay(args) => replay::replay(&args),
         Command::Schema => {
             run::print(&format!("{:#}\n", crate::manifest::schema()))?;
             Ok(Exit::Ok)

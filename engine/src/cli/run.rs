@@ -7,12 +7,14 @@ use super::args::{PurposeArgs, RunArgs};
 use super::bases::GitBases;
 use super::error::{CliError, absolute};
 use super::exit::Exit;
+use super::resumed::{self, Resumed, with_given};
 use crate::log::{Decision, Outcome};
 use crate::pack::Pack;
 use crate::plan::{Inference, Overrides, RunPlan};
 use crate::report::ending::{Places, ending};
 use crate::report::{Progress, Report, Tally, Ui};
-use crate::run::begin::{Conducted, Given, RunError, conduct};
+use crate::run::begin::RunError;
+use crate::run::conduct::{Conducted, Given, conduct};
 use crate::run::statedir::{StateDir, StateError};
 use crate::sys::clock::Clock;
 use crate::sys::env::Environment;
@@ -30,14 +32,30 @@ pub fn run(args: &RunArgs) -> Result<Exit, CliError> {
     let env = Environment::of_this_process();
     let runtime = runtime()?;
     let manifest = absolute(&args.manifest.manifest)?;
-    let (plan, remarks) = plan(args, &manifest, &env, &runtime)?;
-    let state = StateDir::claim(&plan.state_dir, args.fresh, clock.now_utc()).map_err(RunError::from)?;
+    let columns = std::io::stderr().is_terminal().then(columns);
+    let mut progress = Progress::new(args.ui, Box::new(std::io::stderr()), columns);
+    let mut found = None;
+    if args.resume {
+        let given = args.state_dir.as_deref().map(absolute).transpose()?;
+        found = resumed::find(&resumed::state_dir(&manifest, given.as_deref()), &mut progress)?;
+    }
+    let args = &found.as_ref().map_or_else(|| args.clone(), |found| with_given(args, &found.replayed));
+    let (plan, mut remarks) = plan(args, &manifest, &env, &runtime)?;
+    if args.resume && found.is_none() {
+        remarks.push("there is no run to resume here: a new one begins".to_owned());
+    }
+    let (state, resumed) = match found {
+        Some(Resumed { state, replayed }) => (state, Some(replayed)),
+        None => {
+            // A log without one whole line is of no run, and goes where earlier runs go.
+            let fresh = args.fresh || args.resume;
+            (StateDir::claim(&plan.state_dir, fresh, clock.now_utc()).map_err(RunError::from)?, None)
+        }
+    };
     // Two state directories may name one repository to work in: only one of them at a time.
     let _sole =
         plan.in_place.then(|| SoleUse::of(&plan.workspace_dir)).transpose().map_err(StateError::from)?;
-    let columns = std::io::stderr().is_terminal().then(columns);
-    let progress = Progress::new(args.ui, Box::new(std::io::stderr()), columns);
-    let given = Given { env, progress, clock, remarks };
+    let given = Given { env, progress, clock, remarks, resumed };
     let conducted = runtime.block_on(conduct(&plan, &state, given))?;
     tell(args, &plan, &state, &conducted)?;
     Ok(exit(&conducted))
@@ -66,6 +84,7 @@ fn plan(
         state_dir: args.state_dir.as_deref().map(absolute).transpose()?,
         iterations: args.iterations,
         max_time: args.max_time,
+        max_cost: args.max_cost,
         ..purpose(&args.purpose)
     };
     let pack = load(manifest, overrides.state_dir.as_deref(), env, runtime)?;
@@ -99,8 +118,7 @@ pub(super) fn load(
     env: &Environment,
     runtime: &tokio::runtime::Runtime,
 ) -> Result<Pack, CliError> {
-    let beside = || manifest.parent().map(|dir| dir.join(crate::manifest::STATE_DIR)).unwrap_or_default();
-    let state_dir = state_dir.map_or_else(beside, std::path::Path::to_owned);
+    let state_dir = resumed::state_dir(manifest, state_dir);
     let bases = GitBases { runtime, env, manifest, state_dir };
     Ok(Pack::load_frozen(manifest, &bases)?)
 }

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::ground::{Ground, GroundError, Ran};
 use super::reading::{Fault, Reading};
 use super::tail::ObjectLine;
 use crate::score::Score;
 use crate::sys::env::Environment;
-use crate::sys::keeper::{Finished, Keeper, KeeperError, PackCommand, Stdin, Stream};
+use crate::sys::keeper::{PackCommand, Stdin, Stream};
 
 /// How much of a judge's output is shown when it cannot be scored, from its end, in bytes.
 const SHOWN_MAX: usize = 4 * 1024;
@@ -49,20 +50,20 @@ pub struct Measured {
     /// How many lines of standard output started with `{`.
     pub objects: u64,
     /// How its command ended.
-    pub finished: Finished,
+    pub ended: Ran,
 }
 
 impl Measure {
     /// Measures once. Whatever the judge prints, the answer is a reading.
     ///
     /// # Errors
-    /// [`KeeperError`] when the command could not be run or ended.
+    /// [`GroundError`] when the command could not be run or ended.
     pub async fn run(
         &self,
-        keeper: &Keeper,
+        ground: &Ground,
         known: Known,
         cancel: &CancellationToken,
-    ) -> Result<Measured, KeeperError> {
+    ) -> Result<Measured, GroundError> {
         let mut line = ObjectLine::default();
         let mut shown = Vec::new();
         let command = PackCommand {
@@ -79,13 +80,13 @@ impl Measure {
             }
             keep_end(&mut shown, bytes);
         };
-        let finished = keeper.run(command, cancel, &mut sink).await?;
-        let reading = match finished.ended_early() {
-            Some(how) => Reading::faulty(&Fault::Ended(how)),
-            None => Reading::of(&mut line, finished.exit.code()),
+        let ended = ground.run(command, cancel, &mut sink).await?;
+        let reading = match &ended.ended_early {
+            Some(how) => Reading::faulty(&Fault::Ended(how.clone())),
+            None => Reading::of(&mut line, ended.code),
         };
         let shown = String::from_utf8_lossy(&shown).into_owned();
-        Ok(Measured { reading, shown, objects: line.objects(), finished })
+        Ok(Measured { reading, shown, objects: line.objects(), ended })
     }
 }
 

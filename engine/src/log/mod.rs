@@ -3,10 +3,14 @@
 
 pub mod read;
 pub mod row;
+pub mod turn;
 pub mod wire;
 pub mod write;
 
 pub use read::{Entry, LogReader, ReadError};
-pub use row::{Decision, Evidence, RowWire};
-pub use wire::{AgentEvent, Outcome, OutputCounts, Phase, SessionEvent, TaskStatus};
+pub use row::{Decision, Evidence, FrozenHash, RowWire};
+pub use turn::{EscalationWire, TurnWire};
+pub use wire::{
+    AgentEvent, EndingCause, Outcome, OutputCounts, Phase, PlanTask, RecoveryClass, SessionEvent, TaskStatus,
+};
 pub use write::{Durability, LogError, SessionLog};

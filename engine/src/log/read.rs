@@ -1,13 +1,17 @@
 //! Turns the lines of a session log into entries, past torn lines and unknown kinds (contract §7).
 //! It refuses to know who wrote them.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde_json::Value;
 
-use super::wire::SessionEvent;
+use super::row::RowWire;
+use super::wire::{SessionEvent, TaskStatus};
+use crate::score::Score;
 
 /// One line that could be read.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +39,79 @@ pub enum ReadError {
 
 /// The longest line a reader takes in, in bytes; a longer one is passed over like a torn one.
 const LINE_MAX: u64 = 64 * 1024 * 1024;
+
+/// What every line has, and which kind it is.
+#[derive(Deserialize)]
+struct Head<'a> {
+    v: u32,
+    #[serde(default)]
+    seq: Option<u64>,
+    #[serde(default, borrow)]
+    ts: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+}
+
+/// The two kinds that a long log is made of, each read straight into its fields: a tag in the middle of an object makes
+/// serde keep all of it aside first, which is most of the time that a fold takes.
+#[derive(Deserialize)]
+struct RowLine {
+    row: Box<RowWire>,
+    solved: bool,
+}
+
+impl From<RowLine> for SessionEvent {
+    fn from(RowLine { row, solved }: RowLine) -> SessionEvent {
+        SessionEvent::Row { row, solved }
+    }
+}
+
+#[derive(Deserialize)]
+struct TaskLine {
+    task: String,
+    status: TaskStatus,
+    plan_version: u32,
+    task_kind: String,
+    iter: u32,
+    attempts: u32,
+    #[serde(default)]
+    cost_usd: f64,
+    #[serde(default)]
+    input_tokens: Option<u64>,
+    #[serde(default)]
+    output_tokens: Option<u64>,
+    #[serde(default)]
+    metric: Option<Score>,
+    #[serde(default)]
+    output: Option<Value>,
+    note: String,
+    secs: f64,
+    #[serde(default)]
+    transport: Option<String>,
+}
+
+impl From<TaskLine> for SessionEvent {
+    fn from(line: TaskLine) -> SessionEvent {
+        let TaskLine { task, status, plan_version, task_kind, iter, attempts, cost_usd, .. } = line;
+        let TaskLine { input_tokens, output_tokens, metric, output, note, secs, transport, .. } = line;
+        SessionEvent::TaskResult {
+            task,
+            status,
+            plan_version,
+            task_kind,
+            iter,
+            attempts,
+            cost_usd,
+            input_tokens,
+            output_tokens,
+            metric,
+            output,
+            note,
+            secs,
+            transport,
+        }
+    }
+}
 
 /// Yields each readable line; torn, blank and foreign ones are passed over.
 #[derive(Debug)]
@@ -77,20 +154,16 @@ impl LogReader {
     /// Reads one line; `None` for what is not a line of a session log.
     #[must_use]
     pub fn parse(line: &[u8]) -> Option<Entry> {
-        #[derive(Deserialize)]
-        struct Head {
-            v: u32,
-            #[serde(default)]
-            seq: Option<u64>,
-            #[serde(default)]
-            ts: Option<String>,
-        }
-        let head: Head = serde_json::from_slice(line).ok()?;
+        let head: Head<'_> = serde_json::from_slice(line).ok()?;
         if head.v != 1 {
             return None;
         }
-        let event = serde_json::from_slice(line).ok()?;
-        Some(Entry { seq: head.seq, ts: head.ts, event })
+        let event = match &*head.kind {
+            "row" => serde_json::from_slice::<RowLine>(line).ok()?.into(),
+            "task_result" => serde_json::from_slice::<TaskLine>(line).ok()?.into(),
+            _ => serde_json::from_slice(line).ok()?,
+        };
+        Some(Entry { seq: head.seq, ts: head.ts.map(Cow::into_owned), event })
     }
 }
 
@@ -137,6 +210,36 @@ mod tests {
         check(r#"{"v":2,"kind":"note","msg":"x"}"#, None);
         check(r#"{"v":1,"kind":"no"#, None);
         check("\0\0\0\0", None);
+    }
+
+    #[test]
+    fn a_line_that_is_read_straight_is_the_line_that_was_written() {
+        let row = SessionEvent::Row {
+            row: Box::new(RowWire { score: Score::new(0.5), ..RowWire::new(3, crate::log::Decision::Keep) }),
+            solved: true,
+        };
+        let task = SessionEvent::TaskResult {
+            task: "m".into(),
+            status: TaskStatus::Pass,
+            plan_version: 1,
+            task_kind: "measure".into(),
+            iter: 3,
+            attempts: 2,
+            cost_usd: 0.25,
+            input_tokens: Some(1),
+            output_tokens: Some(2),
+            metric: Score::new(0.5),
+            output: Some(serde_json::json!({"valid": true})),
+            note: "é\n".into(),
+            secs: 1.5,
+            transport: Some("provider".into()),
+        };
+        for event in [row, task] {
+            let text = serde_json::to_string(&event).unwrap();
+            check(&format!("{{\"v\":1,{}", &text[1..]), Some(&event));
+            check(&format!("{},\"v\":1}}", text.strip_suffix('}').unwrap()), Some(&event));
+            check(&text.replace("\"v\":1,", ""), None);
+        }
     }
 
     #[test]

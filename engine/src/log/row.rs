@@ -47,6 +47,17 @@ pub struct Evidence {
     pub note: String,
 }
 
+/// A frozen file by its content, or all of them where they are many.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrozenHash {
+    /// Relative to the workspace, or how many files it stands for.
+    pub path: String,
+    /// SHA-256 before the measurement, in hex.
+    pub before: String,
+    /// The same after it; null where there is no regular file any more, or one that grew by more than 64 MiB.
+    pub after: Option<String>,
+}
+
 /// One settled iteration. Iteration 0 is the baseline.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RowWire {
@@ -96,6 +107,9 @@ pub struct RowWire {
     /// Frozen files that had been changed and were put back (our addition).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub frozen_restored: Vec<String>,
+    /// The frozen files that judged it, before and after the measurement (our addition).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub frozen: Vec<FrozenHash>,
     /// Paths that did not become part of the candidate, with the reason (our addition).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<String>,
@@ -103,6 +117,9 @@ pub struct RowWire {
     /// (our addition).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unchanged: bool,
+    /// What its turns cost in US dollars, where that is known (our addition).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_usd: Option<f64>,
     /// Wall-clock seconds of the iteration (our addition).
     #[serde(default)]
     pub secs: f64,
@@ -129,8 +146,10 @@ impl RowWire {
             candidate: None,
             killed: Vec::new(),
             frozen_restored: Vec::new(),
+            frozen: Vec::new(),
             dropped: Vec::new(),
             unchanged: false,
+            cost_usd: None,
             secs: 0.0,
         }
     }

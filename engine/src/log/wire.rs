@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::row::RowWire;
-use crate::score::Score;
+use super::turn::TurnWire;
+use crate::score::{Direction, Score};
 
 /// Where the loop stands: the tokens of contract §7, shared with the control bridge's status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +75,59 @@ impl Outcome {
     }
 }
 
+/// Why no further iteration starts (our addition).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndingCause {
+    /// An operator asked for the end of the run.
+    Stop,
+    /// An operator asked for it at once.
+    Abort,
+    /// The wall-clock ceiling is reached.
+    OutOfTime,
+    /// The engine could not carry a task out, or could not put the workspace back.
+    Broken,
+}
+
+/// How a run was left by the process that had it (contract §7, `recovery`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecoveryClass {
+    /// It ended on purpose.
+    CleanExit,
+    /// It died before the baseline was kept.
+    DiedInBaseline,
+    /// It died in the wide round.
+    DiedInWideRound,
+    /// It died while an agent turn ran, or before its candidate was recorded.
+    DiedMidTurn,
+    /// It died between a recorded candidate and its row.
+    DiedDeciding,
+    /// It died in another task of a workflow.
+    DiedInPlanTask,
+    /// It died while it waited for an approval.
+    DiedAwaitingApproval,
+    /// It died when no iteration was open.
+    DiedBetweenIterations,
+}
+
+impl RecoveryClass {
+    /// The wire token.
+    #[must_use]
+    pub fn token(self) -> &'static str {
+        match self {
+            RecoveryClass::CleanExit => "clean_exit",
+            RecoveryClass::DiedInBaseline => "died_in_baseline",
+            RecoveryClass::DiedInWideRound => "died_in_wide_round",
+            RecoveryClass::DiedMidTurn => "died_mid_turn",
+            RecoveryClass::DiedDeciding => "died_deciding",
+            RecoveryClass::DiedInPlanTask => "died_in_plan_task",
+            RecoveryClass::DiedAwaitingApproval => "died_awaiting_approval",
+            RecoveryClass::DiedBetweenIterations => "died_between_iterations",
+        }
+    }
+}
+
 /// How a task settled (note N9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -111,7 +165,7 @@ impl TaskStatus {
 }
 
 /// What a turn's process said while it ran.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum AgentEvent {
     /// The engine's own remark on the turn.
@@ -125,6 +179,18 @@ pub enum AgentEvent {
         stream: String,
         /// The bytes, as text.
         text: String,
+    },
+    /// What the turn has used so far, as its harness tells it while it runs.
+    Tokens {
+        /// US dollars.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cost_usd: Option<f64>,
+        /// Tokens read.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input_tokens: Option<u64>,
+        /// Tokens written.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output_tokens: Option<u64>,
     },
     /// The process ended.
     Exit {
@@ -150,6 +216,17 @@ pub struct OutputCounts {
     pub refused: BTreeMap<String, u64>,
 }
 
+/// One task of a graph that a manifest brought.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanTask {
+    /// Its name.
+    pub name: String,
+    /// The step of the engine's that it is.
+    pub op: String,
+    /// The tasks that it waits for, by name.
+    pub depends_on: Vec<String>,
+}
+
 /// One line of the session log without its envelope.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -173,6 +250,12 @@ pub enum SessionEvent {
         /// The wall-clock ceiling in seconds.
         #[serde(default)]
         max_secs: Option<f64>,
+        /// Which way a score is better (our addition): with it a log can be decided again on its own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        direction: Option<Direction>,
+        /// Which way a tiebreak is better (our addition).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tiebreak_direction: Option<Direction>,
     },
     /// The comparability key of the run (contract §7, `RunIdentity`).
     Identity {
@@ -201,6 +284,9 @@ pub enum SessionEvent {
         budget_usd: Option<f64>,
         /// The names of its tasks, in order of readiness.
         tasks: Vec<String>,
+        /// The tasks themselves, where they are the manifest's (our addition).
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        graph: Vec<PlanTask>,
     },
     /// An agent turn begins.
     AgentStart {
@@ -212,8 +298,55 @@ pub enum SessionEvent {
         /// What it said.
         event: AgentEvent,
     },
-    /// The agent turn is over and nothing of it runs any more.
-    AgentDone,
+    /// The agent turn is over and nothing of it runs any more. From here on the turn is paid, and never taken again.
+    AgentDone(Box<TurnWire>),
+    /// The candidate does not build: the agent gets another turn on it, which costs no iteration (our addition).
+    Rebuild {
+        /// The task that could not make it live.
+        task: String,
+        /// Its iteration.
+        iter: u32,
+        /// Counts from 1 in each iteration.
+        attempt: u32,
+        /// The end of what it printed, which the agent is given.
+        output: String,
+        /// Wall-clock seconds.
+        secs: f64,
+    },
+    /// A turn died of what carries it and is tried again (our addition).
+    Retry {
+        /// The task whose turn it was.
+        task: String,
+        /// The iteration.
+        iter: u32,
+        /// Which attempt died, from 1.
+        attempt: u32,
+        /// The class it died of (contract §7, `transport`).
+        transport: String,
+        /// One line for a person.
+        note: String,
+        /// How long the next attempt waits, in seconds.
+        wait_secs: f64,
+    },
+    /// Something decided that no further iteration will start (our addition).
+    Ending {
+        /// What it was.
+        cause: EndingCause,
+        /// What the run waited for then: `setup`, `task`, `record`, `wait`, `snapshot`, `restore` or `recall`.
+        stage: String,
+        /// Why, for a person; empty where the cause says it all.
+        #[serde(default)]
+        reason: String,
+    },
+    /// How a resumed process classified its predecessor's end (contract §7).
+    Recovery {
+        /// The class.
+        class: RecoveryClass,
+        /// The iteration that the interruption touched, 0 where it touched none.
+        iter: u32,
+        /// The evidence, for a person.
+        detail: String,
+    },
     /// A task of the graph settled.
     TaskResult {
         /// The task's name.
@@ -228,8 +361,15 @@ pub enum SessionEvent {
         iter: u32,
         /// How often it was tried.
         attempts: u32,
-        /// What it cost in US dollars.
+        /// What all attempts cost in US dollars, as far as it is known.
+        #[serde(default)]
         cost_usd: f64,
+        /// Tokens read by all attempts, where that is known (our addition).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input_tokens: Option<u64>,
+        /// Tokens written by all attempts, where that is known (our addition).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output_tokens: Option<u64>,
         /// The score, for a measurement.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         metric: Option<Score>,
@@ -264,8 +404,14 @@ pub enum SessionEvent {
     Budget {
         /// US dollars.
         spent: f64,
-        /// Seconds since the run began.
+        /// Seconds since the run began, without those in which no process of it lived.
         elapsed_secs: f64,
+        /// Tokens read, where that is known (our addition).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input_tokens: Option<u64>,
+        /// Tokens written, where that is known (our addition).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output_tokens: Option<u64>,
     },
     /// The result of the run.
     Summary {

@@ -10,6 +10,7 @@ use broker::append::Appender;
 
 use super::wire::SessionEvent;
 use crate::sys::clock::{Clock, rfc3339};
+use crate::sys::fault::{point, point_after};
 
 /// Whether a line must be on the disk before anything that follows from it happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,10 +67,17 @@ impl SessionLog {
         let body = serde_json::to_vec(event)?;
         self.check_place()?;
         let clock = self.clock;
+        point("log: before a line");
+        point_after("log: in a line", || {
+            let half = body.get(..body.len() / 2).unwrap_or_default();
+            let _ = io::Write::write(&mut self.lines.file(), half);
+        });
         let appended = self.lines.append(&body, || rfc3339(clock.now_utc()));
         let seq = appended.map_err(|source| self.failed(source))?;
+        point("log: after a line");
         if durability == Durability::Durable {
             self.lines.file().sync_data().map_err(|source| self.failed(source))?;
+            point("log: after a flush");
         }
         Ok(seq)
     }

@@ -9,6 +9,7 @@ use policy::diag::did_you_mean;
 use super::At;
 use super::error::{Mistake, Sink};
 use super::keys::{Key, Kind, Table};
+use super::number::Bounds;
 use super::section::Section;
 use super::value::{Command, DEFAULT_TIMEOUT, check_line, parse_duration, shorten};
 use crate::score::Direction;
@@ -28,6 +29,23 @@ pub struct Judge {
     /// What the score is called.
     pub objective: Objective,
     /// How long one measure may take.
+    pub timeout: Duration,
+    /// Whether measure and apply run in a sandbox without a network.
+    pub confined: bool,
+    /// The two controls that the judge must tell apart.
+    pub selftest: Option<SelfTest>,
+}
+
+/// The two controls of `check` (contract §1.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelfTest {
+    /// Stages a known-good state of the workspace.
+    pub good_cmd: Command,
+    /// Stages a known-bad one.
+    pub bad_cmd: Command,
+    /// How often each is measured; at least 1.
+    pub runs: u32,
+    /// How long each staging command may take.
     pub timeout: Duration,
 }
 
@@ -78,12 +96,53 @@ pub(super) static TABLE: Table = Table {
             "What the score is called: one line, at most 64 characters.",
         ),
         Key::optional("timeout", Kind::Duration, "\"30m\"", "How long one measure may take."),
-        Key::absent("selftest", "does not test a judge with a good and a bad control"),
-        Key::absent("confined", "puts only the agent into a sandbox"),
+        Key::optional(
+            "confined",
+            Kind::Flag,
+            "false",
+            "Whether `measure_cmd` and `apply_cmd` run in a sandbox of their own without any network, on the workspace as it is. \
+             What they change comes back. They see this machine's own programs and `read_only_paths`, and of the environment \
+             `PATH`, the locale and the engine's numbers.",
+        ),
+        Key::optional("selftest", Kind::Table(&SELFTEST), "none", SELFTEST.doc),
     ],
     rules: &[],
     example: "[judge]\nmeasure_cmd = \"./measure.sh\"\ndirection = \"lower\"\nobjective = \"p99 ms\"\ntimeout = \"5m\"\n",
 };
+
+/// `[judge.selftest]`.
+pub(super) static SELFTEST: Table = Table {
+    path: "judge.selftest",
+    doc: "Two controls that the judge must tell apart before it is trusted. `crucible check` stages each in a scratch \
+          workspace, measures it, and puts the pristine state back; a run never does. `apply_cmd` is not run.",
+    keys: &[
+        Key::required("good_cmd", Kind::Command, "Stages a known-good state, by `sh -c` in the workspace."),
+        Key::required("bad_cmd", Kind::Command, "Stages a known-bad state, likewise."),
+        Key::optional(
+            "runs",
+            Kind::Whole(Bounds::new(1, 1000)),
+            "1",
+            "How often each control is measured. The mean of the good one must be strictly better.",
+        ),
+        Key::optional("timeout", Kind::Duration, "\"30m\"", "How long each staging command may take."),
+    ],
+    rules: &[],
+    example: "[judge.selftest]\ngood_cmd = \"cp controls/good.conf app.conf\"\nbad_cmd = \"cp controls/bad.conf app.conf\"\nruns = 3\n",
+};
+
+fn selftest(section: &Section<'_>, sink: &mut Sink) -> Option<SelfTest> {
+    let (entries, at) = section.table("selftest")?;
+    let table = Section::open(&SELFTEST, Some(entries), &at, sink);
+    let good = table.value("good_cmd", sink, Command::parse);
+    let bad = table.value("bad_cmd", sink, Command::parse);
+    let timeout = table.value("timeout", sink, parse_duration);
+    Some(SelfTest {
+        good_cmd: good?.value,
+        bad_cmd: bad?.value,
+        runs: table.number("runs").and_then(|runs| u32::try_from(runs).ok()).unwrap_or(1),
+        timeout: timeout.map_or(DEFAULT_TIMEOUT, |timeout| timeout.value),
+    })
+}
 
 impl JudgeError {
     pub(super) fn hint(&self) -> Option<String> {
@@ -105,7 +164,10 @@ pub(super) fn decode(section: &Section<'_>, sink: &mut Sink) -> Option<Judge> {
         section.parse("tiebreak_direction", sink, parse_direction).map(|direction| direction.value);
     let objective = section.parse("objective", sink, Objective::parse);
     let timeout = section.value("timeout", sink, parse_duration);
+    let selftest = selftest(section, sink);
     Some(Judge {
+        confined: section.flag("confined").is_some_and(|flag| flag.value),
+        selftest,
         measure_cmd: measure_cmd?,
         direction: direction?,
         tiebreak_direction: tiebreak.or(direction)?,

@@ -174,6 +174,7 @@ pub(super) const TABLES: &[&Table] = &[
     &broker::TABLE,
     &relay::TABLE,
     &judge::TABLE,
+    &judge::SELFTEST,
     &world::TABLE,
     &workflow::TABLE,
     &workflow::TASK,

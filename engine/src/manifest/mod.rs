@@ -43,7 +43,7 @@ pub use harness::{Backend, Harness};
 pub use image::ImageError;
 pub use inject::{Inject, InjectError, Pattern, RESERVED};
 pub(crate) use inject::{check_destinations, check_dst};
-pub use judge::{Judge, JudgeError, Objective};
+pub use judge::{Judge, JudgeError, Objective, SelfTest};
 pub use openshell::{HostPath, OpenshellError, Sandbox, SandboxLimits};
 pub use outputs::{OutputsError, ParamName};
 pub use reference::reference;

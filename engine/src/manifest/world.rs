@@ -37,7 +37,14 @@ pub(super) static TABLE: Table = Table {
     path: "world",
     doc: "Commands that make a candidate live and take it back. Without any, git alone does: only the tree changes.",
     keys: &[
-        Key::optional("apply_cmd", Kind::Command, "none", "Makes the candidate live, before it is measured."),
+        Key::optional(
+            "apply_cmd",
+            Kind::Command,
+            "none",
+            "Makes the candidate live, before it is measured. Exit code 75 says that the candidate does not build: the agent gets \
+             the output and another turn on the tree as it left it, twice at most, which costs no iteration. With any other \
+             code but 0 the candidate is discarded.",
+        ),
         Key::optional(
             "snapshot_cmd",
             Kind::Command,

@@ -210,6 +210,28 @@ impl Model {
         Ok(given)
     }
 
+    /// The names of the variables that reach the agent from outside of the pack, and what each holds: for the disclosure, which
+    /// must cover every one of them (note N5).
+    #[must_use]
+    pub fn relayed(&self, sandboxed: bool) -> Vec<(&'static str, Holds)> {
+        let Some(bound) = &self.binding else {
+            let passed = self.ambient.iter().filter(|known| !(sandboxed && known.holds == Holds::Path));
+            return passed.map(|known| (known.name, known.holds)).collect();
+        };
+        let family = bound.protocol.family();
+        let url = bound.url.as_ref().map(|_| (family.url_name(), Holds::Url));
+        let key = bound.key.as_ref().map(|_| (family.key_name(), Holds::Key));
+        url.into_iter().chain(key).collect()
+    }
+
+    /// The values of the keys that agents are given, for what must not show them. Where no key can be had there is none.
+    #[must_use]
+    pub fn secrets(&self, env: &Environment) -> Vec<String> {
+        let is_key = |name: &str| AMBIENT.iter().any(|known| known.name == name && known.holds == Holds::Key);
+        let given = self.variables(env, true).unwrap_or_default();
+        given.into_iter().filter(|(name, _)| is_key(name)).map(|(_, value)| value).collect()
+    }
+
     /// What an agent on this host does not see of the engine's environment: every key's own variable, and beside a binding
     /// all that says otherwise.
     #[must_use]

@@ -94,6 +94,11 @@ impl Progress {
         self.form == Form::Lines
     }
 
+    /// Takes in one line of the log that another process wrote; nothing is said of it.
+    pub fn recall(&mut self, event: &SessionEvent) {
+        self.tally.see(event);
+    }
+
     /// Takes in one line of the log.
     pub fn see(&mut self, event: &SessionEvent, elapsed: Duration) {
         self.tally.see(event);

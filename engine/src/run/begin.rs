@@ -1,9 +1,8 @@
-//! Turns a resolved plan and a state directory into a run from its first log line to its last (contract §7).
-//! It refuses to know the command line.
+//! Turns a resolved plan into what a run is made of: its commands, its judge, its sandboxes, its workspace's specification.
+//! It refuses to know in which order a run uses them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use broker::launch::{Launch, ParentError};
 use policy::capability::Uncovered;
@@ -11,31 +10,20 @@ use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::graph::Graph;
-use super::hands::{Apply, Hands, Tools, Turn};
+use super::hands::{Apply, Tools, Turn};
 use super::mediate;
-use super::provision::Carrier;
-use super::shell::{Ended, Shell, until};
-use super::state::{State, Terms};
-use super::statedir::{StateDir, StateError, run_name};
-use super::turns::{self, variables};
+use super::replay::Divergence;
+use super::statedir::StateError;
 use crate::agent::Template;
-use crate::decide::Rule;
 use crate::egress::{AUDIT_FILE, Broker, Canary, EgressError, SELF_TEST, Tokens, TrialError, try_canary};
-use crate::judge::Measure;
-use crate::log::{Durability, LogError, Outcome, Phase, SessionEvent};
+use crate::judge::{Confined, Ground, Measure};
+use crate::log::{LogError, ReadError, SessionEvent};
 use crate::manifest::Harness;
 use crate::plan::{KeyError, RepoPlan, RunPlan, SandboxPlan};
-use crate::report::{Progress, Report};
-use crate::sys::chain;
 use crate::sys::clock::Clock;
 use crate::sys::env::Environment;
-use crate::sys::fs::{PrivateFile, private_file};
 use crate::sys::keeper::{Keeper, KeeperError};
-use crate::sys::signal::Interrupts;
-use crate::world::{
-    CommandWorld, DomainCommands, GitWorld, Inject, PackRunner, Place, Setup, Source, Spec, World, WorldError,
-};
+use crate::world::{Inject, PackRunner, Place, Source, Spec, WorldError};
 
 /// Why a run did not come to an outcome, or never began.
 #[derive(Debug, thiserror::Error)]
@@ -82,196 +70,26 @@ pub enum RunError {
     /// A harness without a driver here.
     #[error("run the harness \"{0}\": this build does not have it")]
     Harness(Harness),
+    /// The log cannot be read, so nothing can go on from it.
+    #[error("resume the run")]
+    Unreadable(#[source] ReadError),
+    /// The log does not follow from itself.
+    #[error("resume the run: {path} was changed, or written by another build")]
+    Diverged {
+        /// The log.
+        path: PathBuf,
+        /// Where.
+        source: Divergence,
+    },
+    /// What a dead engine left running cannot be ended.
+    #[error("end what an engine that died left running")]
+    Leftovers(#[source] std::io::Error),
+    /// No gateway for the judge's sandbox.
+    #[error("confine the judge: there is no gateway")]
+    Unconfined,
     /// The operator's signals cannot be heard.
     #[error("listen to signals")]
     Signals(#[source] std::io::Error),
-}
-
-/// What a run is given besides its plan.
-#[derive(Debug)]
-pub struct Given {
-    /// This process's environment.
-    pub env: Environment,
-    /// What a person sees.
-    pub progress: Progress,
-    /// Began with the run.
-    pub clock: Clock,
-    /// Remarks that were made before there was a log.
-    pub remarks: Vec<String>,
-}
-
-/// A run that came to an outcome.
-#[derive(Debug)]
-pub struct Conducted {
-    /// How it ended.
-    pub ended: Ended,
-    /// What a person saw, and the tally of it.
-    pub progress: Progress,
-    /// How long it took.
-    pub elapsed: Duration,
-}
-
-/// Runs a plan from its first log line to its last.
-///
-/// # Errors
-/// [`RunError`]; where a log could be begun, its last line says so too.
-pub async fn conduct(plan: &RunPlan, state_dir: &StateDir, given: Given) -> Result<Conducted, RunError> {
-    let Given { env, progress, clock, remarks } = given;
-    let interrupts = Interrupts::listen().map_err(RunError::Signals)?;
-    let (tell, told) = mpsc::unbounded_channel();
-    let mut shell = Shell {
-        log: state_dir.open_log(clock)?,
-        progress,
-        clock,
-        interrupts,
-        told,
-        deadline: plan.limits.max_time,
-        control: state_dir.control(),
-        writes: None,
-        broker: None,
-    };
-    shell.write(&start(plan), Durability::Durable)?;
-    shell.write(&SessionEvent::Phase { phase: Phase::Starting, iter: 0 }, Durability::Buffered)?;
-    let archived =
-        state_dir.archived().map(|path| format!("an earlier run was put away in {}", path.display()));
-    for msg in archived.into_iter().chain(remarks) {
-        shell.write(&SessionEvent::Note { msg }, Durability::Buffered)?;
-    }
-    shell.write(&SessionEvent::Phase { phase: Phase::Preflight, iter: 0 }, Durability::Buffered)?;
-    let ran = prepare_and_run(plan, state_dir, &env, tell, &mut shell).await;
-    // The child is gone before the last line says that nothing of the run is left.
-    drop(shell.broker.take());
-    let ended = match ran {
-        Ok(ended) => ended,
-        Err(RunError::Log(error)) => return Err(error.into()),
-        Err(error) => {
-            let reason = format!("failed to {}", chain(&error));
-            shell.write(&SessionEvent::Finished, Durability::Buffered)?;
-            close(plan, state_dir, &mut shell, Outcome::Error, &reason)?;
-            return Err(error);
-        }
-    };
-    if shell.progress.tally().phase != Phase::Finished {
-        // It ended before the loop began, which would have said so.
-        shell.write(&SessionEvent::Finished, Durability::Buffered)?;
-    }
-    close(plan, state_dir, &mut shell, ended.outcome, &ended.reason)?;
-    Ok(Conducted { ended, progress: shell.progress, elapsed: shell.clock.monotonic() })
-}
-
-/// Everything between the first lines and the last. What it starts has ended when it returns.
-async fn prepare_and_run(
-    plan: &RunPlan,
-    state_dir: &StateDir,
-    env: &Environment,
-    tell: mpsc::UnboundedSender<SessionEvent>,
-    shell: &mut Shell,
-) -> Result<Ended, RunError> {
-    // Whether a key and a sandbox can be had is known before anything is cloned or spent.
-    let variables = variables(plan, env)?;
-    shell.broker = plan.agent.sandbox.as_ref().map(|_| mediating(plan, env)).transpose()?;
-    let gateway = shell.broker.as_ref().map(|broker| gateway(state_dir.path(), broker)).transpose()?;
-    if let Some(gateway) = &gateway {
-        let msg = format!("layers of the sandbox:\n{}", gateway.layers().join("\n"));
-        shell.write(&SessionEvent::Note { msg }, Durability::Buffered)?;
-        shell.writes = Some(plan.state_dir.clone());
-        let bounds = plan.outputs.document();
-        shell.write(&SessionEvent::Outputs { bounds }, Durability::Buffered)?;
-    }
-    let client = match &gateway {
-        Some(gateway) => Some(driver::Client::unix(gateway.socket()).await.map_err(RunError::Gateway)?),
-        None => None,
-    };
-    if let (Some(sandbox), Some(client)) = (&plan.agent.sandbox, &client) {
-        self_test(client, sandbox).await?;
-    }
-    let keeper = Arc::new(Keeper::start().await?);
-    let runner = runner(plan, env, &keeper);
-    let carrier = gateway.as_ref().zip(client).zip(shell.broker.as_deref());
-    let carrier = carrier.map(|((gateway, client), broker)| Carrier {
-        client,
-        broker,
-        layers: gateway.layers().to_vec(),
-    });
-    let turn = turns::turn(plan, env, &runner.env, variables, carrier)?;
-    let spec = spec(plan, env, run_name(shell.clock.now_utc()));
-    let workspace = tokio::select! {
-        workspace = Setup::new(&spec, &runner).run() => workspace.map_err(RunError::Setup)?,
-        _ = shell.interrupts.next() => return Ok(stopped(Outcome::Stopped, "stopped by the operator during the setup")),
-        () = until(shell.deadline, &shell.clock) => {
-            return Ok(stopped(Outcome::Budget, "the wall-clock ceiling was reached during the setup"));
-        }
-    };
-    let identity = plan.identity(workspace.facts().base.as_str()).to_string();
-    shell.write(&SessionEvent::Identity { identity }, Durability::Durable)?;
-    let frozen = workspace.frozen();
-    let tools = tools(plan, &runner.env, &keeper, turn, frozen, tell, shell.clock);
-    let state = State::new(terms(plan));
-    let world_runner = PackRunner { timeout: Some(plan.world.timeout), ..runner };
-    let domain = plan.world.snapshot_restore.as_ref().map(|(snapshot, restore)| DomainCommands {
-        snapshot_cmd: snapshot.to_string(),
-        restore_cmd: restore.to_string(),
-    });
-    match domain {
-        None => loop_on(shell, state, Hands::new(tools, GitWorld::new(workspace))).await,
-        domain => {
-            loop_on(shell, state, Hands::new(tools, CommandWorld::new(workspace, world_runner, domain))).await
-        }
-    }
-}
-
-async fn loop_on<W: World>(shell: &mut Shell, state: State, hands: Hands<W>) -> Result<Ended, RunError> {
-    Ok(shell.run(state, hands).await?)
-}
-
-fn stopped(outcome: Outcome, reason: &str) -> Ended {
-    Ended { outcome, reason: reason.to_owned() }
-}
-
-/// The report, and then the last line of the log.
-fn close(
-    plan: &RunPlan,
-    state_dir: &StateDir,
-    shell: &mut Shell,
-    outcome: Outcome,
-    reason: &str,
-) -> Result<(), LogError> {
-    let shutdown = SessionEvent::Shutdown { outcome, reason: reason.to_owned() };
-    let (log, path) = (state_dir.session_log(), state_dir.report());
-    let elapsed = shell.clock.monotonic().as_secs_f64();
-    let report = Report::new(shell.progress.tally(), (outcome, reason), elapsed, (&log, &plan.workspace_dir));
-    if let Err(why) = write_report(&report, &path) {
-        shell.write(&SessionEvent::Note { msg: format!("failed to {why}") }, Durability::Buffered)?;
-    }
-    shell.write(&shutdown, Durability::Durable)
-}
-
-fn write_report(report: &Report<'_>, path: &Path) -> Result<(), String> {
-    use std::io::Write;
-    let text = serde_json::to_vec_pretty(report).map_err(|error| format!("encode the report: {error}"))?;
-    let mut file = private_file(path, PrivateFile::Truncate).map_err(|error| chain(&error))?;
-    file.write_all(&text).map_err(|error| format!("write {}: {error}", path.display()))
-}
-
-fn start(plan: &RunPlan) -> SessionEvent {
-    SessionEvent::Start {
-        goal: plan.agent.goal.clone(),
-        gate: plan.judge.objective.to_string(),
-        model: plan.agent.model.name.to_string(),
-        namespace: String::new(),
-        iters_total: plan.limits.iterations,
-        max_cost: None,
-        max_secs: plan.limits.max_time.map(|time| time.as_secs_f64()),
-    }
-}
-
-fn terms(plan: &RunPlan) -> Terms {
-    Terms {
-        graph: plan.workflow.as_ref().map_or_else(Graph::autoresearch, Graph::of),
-        rule: Rule { direction: plan.judge.direction, tiebreak: plan.judge.tiebreak_direction },
-        objective: plan.judge.objective.to_string(),
-        iterations: plan.limits.iterations,
-    }
 }
 
 /// How commands of the pack are run on this host: with the engine's environment but its own names, every model's key, and what
@@ -331,10 +149,11 @@ pub fn spec(plan: &RunPlan, env: &Environment, run: String) -> Spec {
     }
 }
 
-fn tools(
+/// What the jobs of a run need.
+pub(super) fn tools(
     plan: &RunPlan,
     env: &Environment,
-    keeper: &Arc<Keeper>,
+    (keeper, ground): (&Arc<Keeper>, Ground),
     turn: Turn,
     frozen: crate::world::FrozenFiles,
     tell: mpsc::UnboundedSender<SessionEvent>,
@@ -350,6 +169,7 @@ fn tools(
         goal: plan.agent.goal.clone(),
         apply: apply
             .map(|command| Apply { apply_cmd: command.to_string(), timeout: Some(plan.world.timeout) }),
+        ground,
         measure: measure(plan, env),
         toolbox: plan.agent.toolbox.clone(),
         frozen,
@@ -367,6 +187,32 @@ pub fn gateway(state_dir: &Path, broker: &Arc<Broker>) -> Result<driver::Gateway
     driver::Gateway::networked(config, broker.clone()).map_err(RunError::Sandbox)
 }
 
+/// Starts a gateway for sandboxes without any way out.
+///
+/// # Errors
+/// As for [`gateway`].
+pub fn enclosure(state_dir: &Path) -> Result<driver::Gateway, RunError> {
+    let config = driver::GatewayConfig { state_dir: state_dir.to_owned() };
+    driver::Gateway::embedded(config).map_err(RunError::Sandbox)
+}
+
+/// Where the judge of a plan runs: in a sandbox where it is confined, else on this host.
+///
+/// # Errors
+/// When it is to be confined and there is no gateway: it never runs on this host instead.
+pub fn ground(
+    plan: &RunPlan,
+    keeper: &Arc<Keeper>,
+    client: Option<&driver::Client>,
+) -> Result<Ground, RunError> {
+    let Some(confined) = &plan.judge.confined else { return Ok(Ground::Host(keeper.clone())) };
+    Ok(Ground::Confined(Box::new(Confined {
+        client: client.ok_or(RunError::Unconfined)?.clone(),
+        read_only_paths: confined.read_only_paths.clone(),
+        limits: confined.limits,
+    })))
+}
+
 /// Prepares the broker that answers for the run's sandboxes. It goes with the value.
 ///
 /// # Errors
@@ -377,7 +223,7 @@ pub fn broker(plan: &RunPlan, env: &Environment) -> Result<Arc<Broker>, RunError
 }
 
 /// The same for a run, whose writes go through it (contract §1.9).
-fn mediating(plan: &RunPlan, env: &Environment) -> Result<Arc<Broker>, RunError> {
+pub(super) fn mediating(plan: &RunPlan, env: &Environment) -> Result<Arc<Broker>, RunError> {
     let (writes, projection) = mediate::mediated(plan, env)?;
     let launch = Launch { writes: Some(writes), ..launch(plan, env)? };
     let tokens = Tokens::default();
@@ -395,10 +241,9 @@ pub fn launch(plan: &RunPlan, env: &Environment) -> Result<Launch, RunError> {
     let sandbox = plan.agent.sandbox.as_ref();
     let limits = sandbox.map(|sandbox| sandbox.traffic).unwrap_or_default();
     let own = plan.agent.env.values().map(|value| value.reveal().to_owned());
-    // Where no key can be had no turn begins, and there is nothing to keep from the records.
-    let given = plan.agent.model.variables(env, true).unwrap_or_default().into_iter().map(|(_, value)| value);
     let held = plan.broker_held().filter_map(|name| env.value(name)?.to_str().map(str::to_owned));
-    let secrets = own.chain(given).chain(held).filter(|value| !value.is_empty()).collect();
+    let secrets =
+        own.chain(plan.agent.model.secrets(env)).chain(held).filter(|value| !value.is_empty()).collect();
     let launch = crate::egress::launch(env, limits, secrets).map_err(RunError::Proxy)?;
     Ok(Launch { ca: sandbox.and_then(SandboxPlan::ca), ..launch })
 }

@@ -1,6 +1,8 @@
 //! Turns what `step` wants done into values that a shell can carry out.
 //! It refuses to know how anything is done.
 
+use std::time::Duration;
+
 use super::graph::TaskId;
 use crate::agent::Brief;
 use crate::judge::Known;
@@ -27,12 +29,19 @@ pub enum Effect {
 /// Work that takes time.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Job {
-    /// An agent turn and the recording of its candidate. Answers `Task`.
+    /// An agent turn. Answers `Task`.
     Propose {
         /// Which task.
         task: TaskId,
         /// What the prompt says of the run.
         brief: Brief,
+    },
+    /// The recording of what a turn left, which changes nothing when it is done again. Answers `Task`.
+    Record {
+        /// Which task.
+        task: TaskId,
+        /// The iteration whose candidate it is.
+        iter: u32,
     },
     /// `apply_cmd`. Answers `Task`.
     Apply {
@@ -52,5 +61,19 @@ pub enum Job {
     Restore {
         /// The token of the best.
         token: String,
+    },
+    /// Find the candidate of an iteration again that another process left open. Answers `Recalled`.
+    Recall {
+        /// The iteration; 0 is the baseline, which is no turn's.
+        iter: u32,
+        /// The token of the best that it is compared with; none before there is one.
+        best: Option<String>,
+        /// Whether the workspace is to hold the candidate's files; else it holds them already.
+        files: bool,
+    },
+    /// Let time pass. Answers `Waited`.
+    Wait {
+        /// How long.
+        pause: Duration,
     },
 }

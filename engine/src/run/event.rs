@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use super::graph::TaskId;
-use crate::agent::Escalation;
+use crate::agent::{Escalation, Usage};
 use crate::judge::Reading;
+use crate::log::FrozenHash;
 
 /// Something that happened, and when.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +28,17 @@ pub enum EventKind {
     Snapshotted(Result<String, String>),
     /// The world went back to the best, or did not.
     Restored(Result<(), String>),
+    /// The candidate of the open iteration was found again, or was not.
+    Recalled(Result<Box<Candidate>, String>),
+    /// The pause before another attempt is over.
+    Waited,
+    /// What the running turn has used so far, as its harness tells it.
+    Spending(Usage),
+    /// Another process takes the run up from here.
+    Resumed {
+        /// Whether the one before ended on purpose.
+        closed: bool,
+    },
     /// An operator asked for the end.
     Interrupted(Interrupt),
     /// `--max-time` is over.
@@ -60,26 +72,29 @@ pub struct TaskEnd {
 /// What a task of each kind is worth.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TaskReport {
-    /// An agent turn.
-    Proposed {
-        /// Why the turn counts as failed; such a candidate is not measured.
-        failure: Option<String>,
-        /// The transport class it died on, where what carries it failed.
-        transport: Option<String>,
+    /// An agent turn that is over; its candidate is recorded next.
+    Proposed(Box<TurnReport>),
+    /// What the turn left, recorded.
+    Recorded {
         /// What stands in the workspace after it.
         candidate: Box<Candidate>,
-        /// The agent gave up.
-        escalation: Option<Escalation>,
     },
     /// `apply_cmd`, or nothing where the pack has none.
     Applied {
         /// Why the candidate could not be made live.
         failure: Option<String>,
     },
+    /// `apply_cmd` said that the candidate does not build (note N11).
+    Unbuilt {
+        /// The end of what it printed.
+        output: String,
+    },
     /// `measure_cmd`.
     Measured {
         /// What it said.
         reading: Reading,
+        /// The frozen files before and after it.
+        frozen: Vec<FrozenHash>,
         /// The end of what it printed, where the reading is invalid; empty otherwise.
         shown: String,
     },
@@ -88,6 +103,25 @@ pub enum TaskReport {
         /// Why.
         reason: String,
     },
+}
+
+/// What a turn came to.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TurnReport {
+    /// Why the turn counts as failed; such a candidate is not measured.
+    pub failure: Option<String>,
+    /// The transport class it died on, where what carries it failed.
+    pub transport: Option<String>,
+    /// For how long what carries it takes no other turn, where it said so.
+    pub retry_after: Option<Duration>,
+    /// What it used.
+    pub usage: Usage,
+    /// The agent's own account of its candidate, `CANDIDATE.md`.
+    pub account: String,
+    /// The agent gave up.
+    pub escalation: Option<Escalation>,
+    /// What it left that was not taken in, with the reason.
+    pub dropped: Vec<String>,
 }
 
 /// The workspace after a turn, against the best.
@@ -105,6 +139,4 @@ pub struct Candidate {
     pub diffstat: String,
     /// Paths that did not become part of it, with the reason.
     pub dropped: Vec<String>,
-    /// The agent's own account, `CANDIDATE.md`.
-    pub account: String,
 }

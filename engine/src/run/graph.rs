@@ -1,7 +1,7 @@
 //! Turns the tasks of an iteration into the order in which they become ready (contract §1.3).
 //! It refuses to know what a task does.
 
-use crate::log::TaskStatus;
+use crate::log::{PlanTask, TaskStatus};
 use crate::manifest::{EngineOp, TaskName, Workflow};
 
 /// What an engine task is for (contract §1.3, note N16 `op`).
@@ -56,6 +56,9 @@ pub struct Task {
     pub depends_on: Vec<TaskId>,
 }
 
+/// Why a graph is not the built-in one.
+const MANIFESTS: &str = "the manifest's [workflow]";
+
 /// The graph that each iteration runs. Every task depends only on tasks before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Graph {
@@ -94,7 +97,33 @@ impl Graph {
             tasks.push(Task { name: task.name.value.to_string(), op, depends_on });
             placed.push(&task.name.value);
         }
-        Graph { tasks, reason: "the manifest's [workflow]" }
+        Graph { tasks, reason: MANIFESTS }
+    }
+
+    /// What a log tells of a graph that a manifest brought. None where it names a step that there is not, or a task that does
+    /// not come before the one that waits for it.
+    #[must_use]
+    pub fn of_log(told: &[PlanTask]) -> Option<Graph> {
+        let mut tasks: Vec<Task> = Vec::new();
+        for PlanTask { name, op, depends_on } in told {
+            let op = EngineOp::ALL.into_iter().find(|known| known.token() == op.as_str()).and_then(Op::of)?;
+            let place = |name: &String| tasks.iter().position(|task| task.name == *name).map(TaskId);
+            let depends_on = depends_on.iter().map(place).collect::<Option<_>>()?;
+            tasks.push(Task { name: name.clone(), op, depends_on });
+        }
+        Some(Graph { tasks, reason: MANIFESTS })
+    }
+
+    /// The tasks for the log; none where they are the built-in ones, which every reader knows.
+    #[must_use]
+    pub fn told(&self) -> Vec<PlanTask> {
+        let name = |id: &TaskId| self.task(*id).map(|task| task.name.clone());
+        let told = |task: &Task| PlanTask {
+            name: task.name.clone(),
+            op: task.op.token().to_owned(),
+            depends_on: task.depends_on.iter().filter_map(name).collect(),
+        };
+        self.tasks.iter().filter(|_| self.reason == MANIFESTS).map(told).collect()
     }
 
     /// Why it is this one, for the log.
@@ -143,6 +172,11 @@ impl Settled {
             self.statuses.push((id, status));
         }
     }
+
+    /// Keeps how these tasks settled, and forgets it of the others.
+    pub fn retain(&mut self, keep: impl Fn(TaskId) -> bool) {
+        self.statuses.retain(|(id, _)| keep(*id));
+    }
 }
 
 #[cfg(test)]
@@ -184,6 +218,10 @@ mod tests {
         }
         assert_eq!(order, ["invent", "deploy", "bench", "choose"]);
         assert_eq!(graph.task(TaskId(2)).unwrap().depends_on, [TaskId(0), TaskId(1)]);
+        assert_eq!(Graph::of_log(&graph.told()), Some(graph));
+        assert_eq!(Graph::autoresearch().told(), []);
+        let unknown = PlanTask { name: "x".into(), op: "dance".into(), depends_on: Vec::new() };
+        assert_eq!(Graph::of_log(&[unknown]), None);
     }
 
     #[test]

@@ -9,25 +9,28 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 
 use super::effect::Job;
-use super::event::{Candidate, EventKind, TaskEnd, TaskReport};
+use super::event::{Candidate, EventKind, TaskEnd, TaskReport, TurnReport};
 use super::graph::TaskId;
+use super::judged::hashes;
 use crate::agent::relay::RelayFault;
 use crate::agent::status::status;
 use crate::agent::{
-    Brief, CommandTurn, Markers, SandboxTurn, Settings, Template, TurnError, Turned, Values, toolbox::place,
-    with_last_line,
+    Brief, CommandTurn, Markers, SandboxTurn, Settings, Template, TurnError, TurnTerms, Turned, Usage,
+    Values, toolbox::place, with_last_line,
 };
 use crate::egress::DEATHS_MAX;
-use crate::judge::{Fault, Known, Measure, Reading};
-use crate::log::{AgentEvent, SessionEvent};
+use crate::judge::{Fault, Ground, GroundError, Known, Measure, Reading};
+use crate::log::{AgentEvent, FrozenHash, SessionEvent};
 use crate::pack::Toolbox;
 use crate::sys::chain;
 use crate::sys::clock::Clock;
 use crate::sys::env::Environment;
 use crate::sys::fs::Root;
-use crate::sys::keeper::{Finished, Keeper, KeeperError, PackCommand, Stdin};
+use crate::sys::keeper::{Keeper, KeeperError, PackCommand, Stdin};
 use crate::world::{FrozenFiles, Recorded, SnapshotToken, World, WorldError};
 
+/// The exit code of an `apply_cmd` whose candidate does not build (note N11).
+const UNBUILT: i32 = 75;
 /// `apply_cmd` and how long it may take.
 #[derive(Debug, Clone)]
 pub struct Apply {
@@ -63,6 +66,8 @@ pub struct Tools {
     pub goal: String,
     /// `[world].apply_cmd`.
     pub apply: Option<Apply>,
+    /// Where the judge and `apply_cmd` run.
+    pub ground: Ground,
     /// The judge.
     pub measure: Measure,
     /// The skills of the agent.
@@ -89,12 +94,6 @@ struct Aside {
     frozen_restored: Vec<String>,
 }
 
-impl Aside {
-    fn ended(&mut self, finished: &Finished) {
-        self.killed.extend(finished.killed_names());
-    }
-}
-
 impl<W: World> Hands<W> {
     /// Hands over what the jobs need.
     pub fn new(tools: Tools, world: W) -> Hands<W> {
@@ -107,6 +106,7 @@ impl<W: World> Hands<W> {
         let mut aside = Aside::default();
         let (task, report) = match job {
             Job::Propose { task, brief } => (task, self.propose(&brief, cancel, &mut aside).await),
+            Job::Record { task, iter } => (task, self.record(iter, cancel).await),
             Job::Apply { task } => (task, self.apply(cancel, &mut aside).await),
             Job::Measure { task, known } => (task, self.measure(known, cancel, &mut aside).await),
             Job::Snapshot => {
@@ -118,6 +118,16 @@ impl<W: World> Hands<W> {
                 let restored = self.restore(&token).await;
                 self.tell_notes();
                 return EventKind::Restored(restored.map_err(|error| chain(&error)));
+            }
+            Job::Recall { iter, best, files } => {
+                let found = self.recall(iter, best.as_deref(), files).await;
+                self.tell_notes();
+                return EventKind::Recalled(found.map_err(|error| chain(&error)));
+            }
+            Job::Wait { pause } => {
+                // Whoever ends the pause early decides what follows.
+                let _ = tokio::time::timeout(pause, cancel.cancelled()).await;
+                return EventKind::Waited;
             }
         };
         let secs = self.tools.clock.monotonic().saturating_sub(began).as_secs_f64();
@@ -149,32 +159,45 @@ impl<W: World> Hands<W> {
         aside: &mut Aside,
     ) -> Result<TaskReport, Broken> {
         self.put_frozen_back()?;
+        // What a turn left that nobody saw end is not this one's; what it cost was spent all the same.
+        let mut before = TurnReport::default();
+        self.take_markers(&mut before);
         let status = status(brief);
         let values = Values { goal: &self.tools.goal, status: &status, steer: "" };
         let prompt = self.tools.method.render(values);
         let settings = self.furnish()?;
-        let Turned { failure, transport, killed, dropped, .. } =
-            self.turn(brief.iter, &prompt, cancel).await?;
+        let terms = TurnTerms { cost_left: brief.cost_left };
+        let Turned { failure, transport, retry_after, usage, killed, dropped, .. } =
+            self.turn(brief.iter, &prompt, terms, cancel).await?;
         aside.killed = killed;
         let who = if transport.is_some() { "the turn" } else { "the agent" };
         let failure = failure.map(|how| format!("{who} {how}"));
-        if let Some(why) = self.missing()? {
-            let candidate = Candidate { refused: Some(why), dropped, ..Candidate::default() };
-            let candidate = Box::new(candidate);
-            return Ok(TaskReport::Proposed { failure, transport, candidate, escalation: None });
+        let mut report =
+            TurnReport { failure, transport, retry_after, usage, dropped, ..TurnReport::default() };
+        if self.missing()?.is_none() {
+            self.clear_settings(&settings)?;
+            aside.frozen_restored = self.put_frozen_back()?;
+            self.take_markers(&mut report);
         }
-        self.clear_settings(&settings)?;
-        aside.frozen_restored = self.put_frozen_back()?;
-        let markers = Root::open(&self.tools.workspace).and_then(|root| Markers::take(&root));
-        let Markers { account, escalation, refused } = markers.unwrap_or_else(|error| Markers {
-            refused: vec![format!("the markers: {}", chain(&error))],
-            ..Markers::default()
-        });
-        let mut candidate = self.record(brief.iter, cancel).await?;
-        candidate.account = account;
-        candidate.dropped.extend(dropped);
-        candidate.dropped.extend(refused);
-        Ok(TaskReport::Proposed { failure, transport, candidate: Box::new(candidate), escalation })
+        report.usage = report.usage.plus(before.usage);
+        Ok(TaskReport::Proposed(Box::new(report)))
+    }
+
+    /// Reads and removes what the agent left for the engine.
+    fn take_markers(&self, report: &mut TurnReport) {
+        let root = Root::open(&self.tools.workspace);
+        let taken = root.and_then(|root| Ok((Markers::take(&root)?, Usage::take(&root)?)));
+        match taken {
+            Ok((Markers { account, escalation, refused }, (usage, unread))) => {
+                report.account = account;
+                report.escalation = escalation;
+                report.dropped.extend(refused.into_iter().chain(unread));
+                if report.usage.is_unknown() {
+                    report.usage = usage;
+                }
+            }
+            Err(error) => report.dropped.push(format!("the markers: {}", chain(&error))),
+        }
     }
 
     /// Puts the skills of a turn into the workspace, and looks at the settings that it must not leave changed.
@@ -199,14 +222,20 @@ impl<W: World> Hands<W> {
     }
 
     /// Runs the agent. Nothing of it runs any more when this returns.
-    async fn turn(&mut self, iter: u32, prompt: &str, cancel: &CancellationToken) -> Result<Turned, Broken> {
+    async fn turn(
+        &mut self,
+        iter: u32,
+        prompt: &str,
+        terms: TurnTerms,
+        cancel: &CancellationToken,
+    ) -> Result<Turned, Broken> {
         let tell = self.tools.tell.clone();
         let mut say = move |event: AgentEvent| {
             // The shell outlives the job; a line it no longer takes has nowhere to go.
             let _ = tell.send(SessionEvent::Agent { event });
         };
         match self.tools.turn.clone() {
-            Turn::Host(turn) => match turn.run(&self.tools.keeper, prompt, cancel, &mut say).await {
+            Turn::Host(turn) => match turn.run(&self.tools.keeper, prompt, terms, cancel, &mut say).await {
                 Ok(turned) => Ok(turned),
                 Err(TurnError::Keeper(error)) => Ok(Turned::failed(survivable(&error)?)),
                 Err(error) => Ok(Turned::failed(format!("failed to {}", chain(&error)))),
@@ -220,7 +249,7 @@ impl<W: World> Hands<W> {
                     Err(fault) => return unrelayed(&fault),
                 };
                 let turn = SandboxTurn { relayed, ..*turn };
-                let turned = turn.run(format!("turn-{iter}"), repository, prompt, cancel, say).await;
+                let turned = turn.run(format!("turn-{iter}"), repository, (prompt, terms), cancel, say).await;
                 let count = *deaths.borrow();
                 if count >= DEATHS_MAX {
                     return Err(Broken(format!("the broker died {count} times in a row")));
@@ -242,22 +271,28 @@ impl<W: World> Hands<W> {
         }
     }
 
-    async fn record(&mut self, iter: u32, cancel: &CancellationToken) -> Result<Candidate, Broken> {
+    async fn record(&mut self, iter: u32, cancel: &CancellationToken) -> Result<TaskReport, Broken> {
         let workspace = self.world.workspace();
         let recorded = workspace.record_unless(iter, cancel).await.map_err(|error| Broken(chain(&error)))?;
         let dropped = workspace.take_notes();
-        Ok(match recorded {
-            Recorded::Candidate(found) => Candidate {
-                commit: Some(found.commit.to_string()),
-                refused: None,
-                changed: found.changed,
-                diff: found.diff.text,
-                diffstat: found.diff.stat,
-                dropped,
-                account: String::new(),
-            },
+        let candidate = match recorded {
+            Recorded::Candidate(found) => Candidate { dropped, ..told(found) },
             Recorded::Refused { why } => Candidate { refused: Some(why), dropped, ..Candidate::default() },
-        })
+        };
+        Ok(TaskReport::Recorded { candidate: Box::new(candidate) })
+    }
+
+    /// Finds the candidate of an iteration again that another process left open.
+    async fn recall(
+        &mut self,
+        iter: u32,
+        best: Option<&str>,
+        files: bool,
+    ) -> Result<Box<Candidate>, WorldError> {
+        let best = best.map(SnapshotToken::parse).transpose()?;
+        let workspace = self.world.workspace();
+        let found = workspace.recall(iter, best.as_ref().map(SnapshotToken::commit), files).await?;
+        Ok(Box::new(found.map(told).unwrap_or_default()))
     }
 
     async fn apply(&mut self, cancel: &CancellationToken, aside: &mut Aside) -> Result<TaskReport, Broken> {
@@ -278,12 +313,15 @@ impl<W: World> Hands<W> {
         };
         let mut shown = Vec::new();
         let mut sink = |_, bytes: &[u8]| crate::judge::measure::keep_end(&mut shown, bytes);
-        let failure = match self.tools.keeper.run(command, cancel, &mut sink).await {
-            Ok(finished) => {
-                aside.ended(&finished);
-                finished.failure().map(|how| with_last_line(&format!("apply_cmd {how}"), &shown))
+        let failure = match self.tools.ground.run(command, cancel, &mut sink).await {
+            Ok(ran) => {
+                aside.killed.extend(ran.killed);
+                if ran.code == UNBUILT && ran.ended_early.is_none() {
+                    return Ok(TaskReport::Unbuilt { output: String::from_utf8_lossy(&shown).into_owned() });
+                }
+                ran.failure.map(|how| with_last_line(&format!("apply_cmd {how}"), &shown))
             }
-            Err(error) => Some(survivable(&error)?),
+            Err(error) => Some(grounded(&error)?),
         };
         Ok(TaskReport::Applied { failure })
     }
@@ -296,14 +334,14 @@ impl<W: World> Hands<W> {
     ) -> Result<TaskReport, Broken> {
         if let Some(why) = self.missing()? {
             let reading = Reading::faulty(&Fault::Ended(format!("cannot be run: {why}")));
-            return Ok(TaskReport::Measured { reading, shown: String::new() });
+            return Ok(TaskReport::Measured { reading, frozen: Vec::new(), shown: String::new() });
         }
         aside.frozen_restored = self.put_frozen_back()?;
         let first = known.baseline_score.is_none();
         let mut shown = String::new();
-        let reading = match self.tools.measure.run(&self.tools.keeper, known, cancel).await {
+        let reading = match self.tools.measure.run(&self.tools.ground, known, cancel).await {
             Ok(measured) => {
-                aside.ended(&measured.finished);
+                aside.killed.extend(measured.ended.killed);
                 let mut reading = measured.reading;
                 if let Some(fault) = reading.fault.take() {
                     if first && !measured.shown.is_empty() {
@@ -317,9 +355,10 @@ impl<W: World> Hands<W> {
                 }
                 reading
             }
-            Err(error) => Reading::faulty(&Fault::Ended(survivable(&error)?)),
+            Err(error) => Reading::faulty(&Fault::Ended(grounded(&error)?)),
         };
-        Ok(TaskReport::Measured { reading, shown })
+        let frozen = self.frozen_hashes()?;
+        Ok(TaskReport::Measured { reading, frozen, shown })
     }
 
     /// Why nothing can be read from the workspace or put into it: something that ran in it took it away.
@@ -334,10 +373,31 @@ impl<W: World> Hands<W> {
         Ok(changed.iter().map(|path| path.display().to_string()).collect())
     }
 
+    /// What judged: the frozen files as they were put before the measurement, and as they are after it.
+    fn frozen_hashes(&mut self) -> Result<Vec<FrozenHash>, Broken> {
+        if self.missing()?.is_some() {
+            return Ok(Vec::new());
+        }
+        let found = self.tools.frozen.compare(&self.tools.workspace);
+        Ok(hashes(&found.map_err(|error| Broken(chain(&error)))?))
+    }
+
     fn tell_notes(&mut self) {
         for msg in self.world.workspace().take_notes() {
             let _ = self.tools.tell.send(SessionEvent::Note { msg });
         }
+    }
+}
+
+/// A candidate as the loop knows it.
+fn told(found: crate::world::Candidate) -> Candidate {
+    Candidate {
+        commit: Some(found.commit.to_string()),
+        refused: None,
+        changed: found.changed,
+        diff: found.diff.text,
+        diffstat: found.diff.stat,
+        dropped: Vec::new(),
     }
 }
 
@@ -351,6 +411,14 @@ fn unrelayed(fault: &RelayFault) -> Result<Turned, Broken> {
     }
     let transport = Some(fault.class().token().to_owned());
     Ok(Turned { transport, ..Turned::failed(format!("failed to {}", chain(fault))) })
+}
+
+/// The same for a command of the judge's side. Without its sandbox nothing can be measured.
+fn grounded(error: &GroundError) -> Result<String, Broken> {
+    match error {
+        GroundError::Keeper(error) => survivable(error),
+        GroundError::Sandbox(_) => Err(Broken(format!("failed to {}", chain(error)))),
+    }
 }
 
 /// A keeper's failure that costs the candidate, not the run.

@@ -2,12 +2,15 @@
 //! It refuses to know how a log line looks and how a file is restored.
 
 pub mod begin;
+pub mod conduct;
 pub mod effect;
 pub mod event;
 pub mod graph;
 pub mod hands;
+mod judged;
 pub mod mediate;
 mod provision;
+pub mod replay;
 mod settling;
 pub mod shell;
 pub mod state;
@@ -18,7 +21,7 @@ pub mod turns;
 pub mod writes;
 
 pub use effect::{Effect, Job};
-pub use event::{Candidate, Event, EventKind, Interrupt, TaskEnd, TaskReport};
+pub use event::{Candidate, Event, EventKind, Interrupt, TaskEnd, TaskReport, TurnReport};
 pub use graph::{Graph, Op, Task, TaskId};
 pub use state::{State, Terms};
 pub use step::step;

@@ -3,9 +3,15 @@
 
 use serde_json::Value;
 
+use super::event::Candidate;
 use crate::judge::Reading;
-use crate::log::TaskStatus;
+use crate::log::{FrozenHash, TaskStatus};
 use crate::score::Score;
+
+/// What the note of a row begins with whose snapshot failed.
+pub(super) const NOT_KEPT: &str = "the snapshot failed, so nothing is kept: ";
+/// What the note of a row begins with whose candidate another process recorded, and which is lost.
+pub(super) const LOST: &str = "its candidate could not be found again: ";
 
 /// How a task settled, for its line in the log.
 pub(super) struct Settling {
@@ -23,11 +29,38 @@ impl Settling {
     }
 }
 
-/// A reading as the log tells it, with the end of the judge's output where it could not be scored.
-pub(super) fn told(reading: &Reading, shown: &str) -> Option<Value> {
+/// A reading as the log tells it, with what judged it, and the end of the judge's output where it could not be scored.
+pub(super) fn told(reading: &Reading, frozen: &[FrozenHash], shown: &str) -> Option<Value> {
     let mut value = serde_json::to_value(reading).ok()?;
+    if !frozen.is_empty() {
+        value.as_object_mut()?.insert("frozen".to_owned(), serde_json::to_value(frozen).ok()?);
+    }
     if !shown.is_empty() {
         value.as_object_mut()?.insert("output_tail".to_owned(), Value::from(shown));
     }
     Some(value)
+}
+
+/// A recorded candidate as the log tells it before there is a row: all but the patch, which git has.
+pub(super) fn recorded(candidate: &Candidate) -> Value {
+    serde_json::json!({
+        "candidate": candidate.commit,
+        "changed": candidate.changed,
+        "refused": candidate.refused,
+        "dropped": candidate.dropped,
+    })
+}
+
+/// What [`recorded`] told, without the patch.
+pub(super) fn candidate(output: Option<&Value>) -> Candidate {
+    let field = |name: &str| output.and_then(|output| output.get(name));
+    let text = |name: &str| field(name).and_then(Value::as_str).map(str::to_owned);
+    let dropped = field("dropped").and_then(Value::as_array).into_iter().flatten();
+    Candidate {
+        commit: text("candidate"),
+        refused: text("refused"),
+        changed: field("changed").and_then(Value::as_bool).unwrap_or(true),
+        dropped: dropped.filter_map(Value::as_str).map(str::to_owned).collect(),
+        ..Candidate::default()
+    }
 }

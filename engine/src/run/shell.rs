@@ -14,8 +14,9 @@ use super::event::{Event, EventKind, Interrupt};
 use super::hands::Hands;
 use super::state::State;
 use super::step::step;
+use crate::agent::Usage;
 use crate::egress::{Broker, Standing};
-use crate::log::{Durability, LogError, Outcome, SessionEvent, SessionLog};
+use crate::log::{AgentEvent, Durability, LogError, Outcome, SessionEvent, SessionLog};
 use crate::report::Progress;
 use crate::sys::chain;
 use crate::sys::clock::Clock;
@@ -110,7 +111,10 @@ impl Shell {
                 biased;
                 Some(event) = self.told.recv() => {
                     self.write(&event, Durability::Buffered)?;
-                    continue;
+                    match used(&event) {
+                        Some(usage) => EventKind::Spending(usage),
+                        None => continue,
+                    }
                 }
                 answer = &mut running => break answer,
                 interrupt = self.interrupts.next() => EventKind::Interrupted(match interrupt {
@@ -179,6 +183,16 @@ impl Shell {
     /// Whether `state/control.json` says `{"stop": true}`.
     fn stop_asked_for(&self) -> bool {
         asks_to_stop(&self.control)
+    }
+}
+
+/// What a line says the running turn has used so far.
+fn used(event: &SessionEvent) -> Option<Usage> {
+    match event {
+        SessionEvent::Agent { event: AgentEvent::Tokens { cost_usd, input_tokens, output_tokens } } => {
+            Some(Usage::new(*cost_usd, *input_tokens, *output_tokens))
+        }
+        _ => None,
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::graph::{Graph, Settled, TaskId};
-use crate::agent::{Brief, Recent};
+use crate::agent::{Brief, Recent, Usage};
 use crate::decide::{Rule, Standing};
 use crate::judge::{Known, Reading};
 use crate::log::{Outcome, Phase, RowWire};
@@ -25,6 +25,8 @@ pub struct Terms {
     pub objective: String,
     /// How many iterations may run after the baseline.
     pub iterations: u32,
+    /// The ceiling in US dollars, finite and more than nothing.
+    pub max_cost: Option<f64>,
 }
 
 /// The best kept candidate.
@@ -45,12 +47,35 @@ pub enum Stage {
     SettingUp,
     /// A task runs.
     Task(TaskId),
+    /// What a turn left is recorded.
+    Recording(TaskId),
+    /// The next attempt of a turn is not due yet.
+    Waiting,
+    /// The candidate of an iteration that another process left open is looked for.
+    Recalling,
     /// The world keeps the candidate.
     Snapshotting,
     /// The world goes back to the best.
     Restoring,
     /// The run has its outcome.
     Over,
+}
+
+impl Stage {
+    /// The token of `ending`.
+    #[must_use]
+    pub fn token(self) -> &'static str {
+        match self {
+            Stage::SettingUp => "setup",
+            Stage::Task(_) => "task",
+            Stage::Recording(_) => "record",
+            Stage::Waiting => "wait",
+            Stage::Recalling => "recall",
+            Stage::Snapshotting => "snapshot",
+            Stage::Restoring => "restore",
+            Stage::Over => "over",
+        }
+    }
 }
 
 /// Why no further iteration will start.
@@ -66,6 +91,21 @@ pub enum Ending {
     Escalated(String),
     /// The judge declared the win.
     Solved,
+    /// Turns stopped making a difference, in this way.
+    Stalled(String),
+}
+
+/// Where a run was left that another process takes up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// No iteration is open, or the open one has not begun its turn: the workspace goes back to the best.
+    AtBest,
+    /// A turn ended, and what it left stands in the workspace unrecorded.
+    Unrecorded(TaskId),
+    /// A candidate is recorded and has no reading.
+    Unmeasured,
+    /// A candidate is to be kept.
+    Unkept,
 }
 
 /// The iteration that runs.
@@ -81,6 +121,55 @@ pub struct Iteration {
     pub reading: Option<Reading>,
     /// What it becomes if the snapshot holds.
     pub keeping: Option<Standing>,
+    /// How many attempts of its turn were begun.
+    pub attempts: u32,
+    /// How many engines died in it.
+    pub deaths: u32,
+    /// How often its change did not build and was given back.
+    pub rebuilds: u32,
+    /// What the last of those builds printed, while the change stands in the workspace.
+    pub unbuilt: Option<String>,
+    /// How its turn failed, between its end and the recording of what it left.
+    pub turn: Option<TurnEnded>,
+    /// What its turns have used.
+    pub used: Usage,
+    /// The seconds of its turns.
+    pub secs: f64,
+    /// How many US dollars the running attempt may use.
+    pub reserved: Option<f64>,
+}
+
+impl Iteration {
+    /// One that begins.
+    #[must_use]
+    pub fn new(began: Duration, row: RowWire) -> Iteration {
+        Iteration {
+            settled: Settled::default(),
+            began,
+            row,
+            reading: None,
+            keeping: None,
+            attempts: 0,
+            deaths: 0,
+            rebuilds: 0,
+            unbuilt: None,
+            turn: None,
+            used: Usage::default(),
+            secs: 0.0,
+            reserved: None,
+        }
+    }
+}
+
+/// What decides about a turn that is over.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TurnEnded {
+    /// Why it counts as failed.
+    pub failure: Option<String>,
+    /// What it died of, where what carries it failed.
+    pub transport: Option<String>,
+    /// Whether the agent gave up.
+    pub escalated: bool,
 }
 
 /// How many iterations were settled in which way, the baseline aside.
@@ -127,6 +216,18 @@ pub struct State {
     pub counts: Counts,
     /// The last settled iterations, oldest first.
     pub recent: VecDeque<Recent>,
+    /// What all turns have used.
+    pub used: Usage,
+    /// How many turns in a row died of what carries them.
+    pub dead_turns: u32,
+    /// How many turns in a row changed nothing.
+    pub idle_turns: u32,
+    /// Whether it was told that a turn did not say what it cost.
+    pub unpriced: bool,
+    /// How long the next turn is to wait, after one that died.
+    pub pause: Option<Duration>,
+    /// Where the process before left it, until this one takes it up.
+    pub left: Option<Left>,
     /// The outcome, once there is one.
     pub outcome: Option<Outcome>,
 }
@@ -147,6 +248,12 @@ impl State {
             ending: None,
             counts: Counts::default(),
             recent: VecDeque::new(),
+            used: Usage::default(),
+            dead_turns: 0,
+            idle_turns: 0,
+            unpriced: false,
+            pause: None,
+            left: None,
             outcome: None,
         }
     }
@@ -172,7 +279,21 @@ impl State {
             baseline: self.baseline_score,
             best: self.best.as_ref().map(|best| (best.standing.score, best.iter)),
             recent: self.recent.iter().cloned().collect(),
+            cost_left: self.cost_left(),
+            unbuilt: self.current.as_ref().and_then(|current| current.unbuilt.clone()),
         }
+    }
+
+    /// How many US dollars may still be used, never less than nothing; `None` without a ceiling.
+    #[must_use]
+    pub fn cost_left(&self) -> Option<f64> {
+        self.terms.max_cost.map(|most| (most - self.spent()).max(0.0))
+    }
+
+    /// US dollars that were used, as far as it is known.
+    #[must_use]
+    pub fn spent(&self) -> f64 {
+        self.used.cost_usd.unwrap_or(0.0)
     }
 
     /// Whether what runs now should end early.

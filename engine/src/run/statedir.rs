@@ -11,7 +11,8 @@ use super::tail::{self, LogEnd};
 use crate::egress::AUDIT_FILE;
 use crate::log::{LogError, SessionLog};
 use crate::sys::clock::Clock;
-use crate::sys::fs::{FsError, PrivateFile, create_private_dir, private_file};
+use crate::sys::fault::point;
+use crate::sys::fs::{FsError, PrivateFile, create_private_dir, private_file, read_bounded, unguessable};
 use crate::sys::lock::{DirLock, LOCK_FILE, LockError};
 use crate::world::CLAIM_FILE;
 
@@ -38,8 +39,11 @@ const OF_ONE_RUN: [&str; 11] = [
 ];
 
 /// What else the engine puts into a state directory.
-const OF_THE_DIRECTORY: [&str; 6] =
-    [LOCK_FILE, CLAIM_FILE, "workspace.new", "archive", "git.full", "gateway"];
+const OF_THE_DIRECTORY: [&str; 7] =
+    [LOCK_FILE, CLAIM_FILE, "workspace.new", "archive", "git.full", "gateway", MARK_FILE];
+
+/// What the commands of every run of this directory carry, see [`StateDir::mark`].
+const MARK_FILE: &str = "mark";
 
 /// Why a state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -113,6 +117,41 @@ impl StateDir {
         Ok(state)
     }
 
+    /// Locks the directory to go on with the run in it. None where there is no line of a run: nothing is to be resumed.
+    ///
+    /// # Errors
+    /// As [`StateDir::claim`], but that a run that did not end is what is asked for.
+    pub fn resume(path: &Path) -> Result<Option<StateDir>, StateError> {
+        if tail::read(&path.join(SESSION_FILE)).ok() == Some(LogEnd::Absent) {
+            return Ok(None);
+        }
+        require_ours(path)?;
+        create_private_dir(path)?;
+        let path =
+            fs::canonicalize(path).map_err(|source| StateError::Io { path: path.to_owned(), source })?;
+        let lock = DirLock::acquire(&path)?;
+        let state = StateDir { path, archived: None, _lock: lock };
+        let end = tail::read(&state.session_log()).map_err(|source| state.failed(source))?;
+        Ok((end != LogEnd::Absent).then_some(state))
+    }
+
+    /// The mark that every command of this directory's runs carries, so that a later engine finds those that outlived
+    /// theirs. Made when there is none.
+    ///
+    /// # Errors
+    /// When it can neither be read nor made.
+    pub fn mark(&self) -> Result<String, StateError> {
+        let path = self.path.join(MARK_FILE);
+        let known = read_bounded(&path, 64).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        if let Some(known) = known.filter(|text| text.len() == 32) {
+            return Ok(known);
+        }
+        let mark = unguessable();
+        let mut file = private_file(&path, PrivateFile::Truncate)?;
+        io::Write::write_all(&mut file, mark.as_bytes()).map_err(|source| self.failed(source))?;
+        Ok(mark)
+    }
+
     fn failed(&self, source: io::Error) -> StateError {
         StateError::Io { path: self.path.clone(), source }
     }
@@ -134,6 +173,7 @@ impl StateDir {
         }
         create_private_dir(&target).map_err(io::Error::other)?;
         for name in there {
+            point("archive: before a part is put away");
             fs::rename(self.path.join(name), target.join(name))?;
         }
         self.archived = Some(target);
@@ -193,8 +233,7 @@ fn require_ours(path: &Path) -> Result<(), StateError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(failed(error)),
     };
-    if path.join("session.jsonl").is_file()
-        || path.join(CLAIM_FILE).is_file() && path.join(LOCK_FILE).is_file()
+    if path.join(SESSION_FILE).is_file() || path.join(CLAIM_FILE).is_file() && path.join(LOCK_FILE).is_file()
     {
         return Ok(());
     }

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use super::replay::{Replay, Replayed};
 use super::state::{Ending, Stage};
 use super::*;
-use crate::agent::Escalation;
+use crate::agent::{Escalation, Usage};
 use crate::decide::{Rule, Standing, Verdict};
 use crate::judge::{Fault, Known, Reading};
-use crate::log::{Decision, Durability, Outcome, Phase, RowWire, SessionEvent};
+use crate::log::{Decision, Durability, Entry, FrozenHash, Outcome, Phase, RowWire, SessionEvent};
 use crate::score::{Direction, Score};
 
 fn terms(iterations: u32, direction: Direction) -> Terms {
@@ -18,6 +19,7 @@ fn terms(iterations: u32, direction: Direction) -> Terms {
         rule: Rule { direction, tiebreak: direction },
         objective: "score".to_owned(),
         iterations,
+        max_cost: None,
     }
 }
 
@@ -26,8 +28,21 @@ fn terms(iterations: u32, direction: Direction) -> Terms {
 enum Move {
     Good,
     Fail,
-    Reading { score: i8, tiebreak: Option<i8>, solved: bool, valid: bool },
+    Reading {
+        score: i8,
+        tiebreak: Option<i8>,
+        solved: bool,
+        valid: bool,
+    },
     Escalate,
+    /// The turn dies of what carries it.
+    Die,
+    /// The turn changes nothing.
+    Idle,
+    /// The candidate does not build.
+    Unbuilt,
+    /// The engine dies, and another one goes on.
+    Crash,
     Stop,
     Abort,
     OutOfTime,
@@ -47,6 +62,10 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         2 => Just(Move::Fail),
         10 => reading,
         1 => Just(Move::Escalate),
+        1 => Just(Move::Die),
+        1 => Just(Move::Idle),
+        1 => Just(Move::Unbuilt),
+        1 => Just(Move::Crash),
         1 => Just(Move::Stop),
         1 => Just(Move::Abort),
         1 => Just(Move::OutOfTime),
@@ -62,42 +81,79 @@ fn reading(score: i8, tiebreak: Option<i8>, solved: bool, valid: bool) -> Readin
     Reading { valid, score: finite(score), tiebreak: tiebreak.and_then(finite), solved, ..reading }
 }
 
+/// How a turn that is answered went.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Went {
+    Well,
+    Badly,
+    Escalated,
+    Died,
+    Idle,
+    Unbuilt,
+}
+
 /// Runs a history to its end and keeps what was said and done.
-struct Played {
-    state: State,
-    lines: Vec<(SessionEvent, Durability)>,
+pub(super) struct Played {
+    pub(super) state: State,
+    pub(super) lines: Vec<(SessionEvent, Durability)>,
+    /// The log, with what each step left: how many lines there are after it, and the state then.
+    pub(super) log: Vec<Entry>,
+    pub(super) after: Vec<(usize, State)>,
     jobs: Vec<Job>,
     finishes: Vec<Outcome>,
     outstanding: Option<Job>,
     /// The readings that were measured, by iteration.
     readings: Vec<(u32, Reading)>,
+    /// Turns that came to an end of their own, by iteration.
+    turns: Vec<u32>,
+    /// What all turns cost.
+    charged: f64,
     clock: u64,
+    /// When this process began, and what was counted before.
+    began: (u64, Duration),
 }
 
 impl Played {
-    fn new(terms: Terms) -> Played {
-        Played {
+    pub(super) fn new(terms: Terms) -> Played {
+        let mut played = Played {
             state: State::new(terms),
             lines: Vec::new(),
+            log: Vec::new(),
+            after: Vec::new(),
             jobs: Vec::new(),
             finishes: Vec::new(),
             outstanding: None,
             readings: Vec::new(),
+            turns: Vec::new(),
+            charged: 0.0,
             clock: 0,
-        }
+            began: (0, Duration::ZERO),
+        };
+        played.write(start(&played.state.terms));
+        played
     }
 
-    fn send(&mut self, kind: EventKind) {
+    /// Appends a line, as it reads after it was written.
+    fn write(&mut self, event: SessionEvent) {
+        let ts = jiff::Timestamp::from_second(i64::try_from(self.clock).unwrap()).unwrap().to_string();
+        let event = serde_json::from_slice(&serde_json::to_vec(&event).unwrap()).unwrap();
+        self.log.push(Entry { seq: None, ts: Some(ts), event });
+    }
+
+    pub(super) fn send(&mut self, kind: EventKind) {
         self.clock += 1;
-        let was_over = self.state.stage == Stage::Over;
-        let (state, effects) = step(self.state.clone(), Event { at: Duration::from_secs(self.clock), kind });
+        let was_over = self.state.stage == Stage::Over && !matches!(kind, EventKind::Resumed { .. });
+        let at = self.began.1 + Duration::from_secs(self.clock - self.began.0);
+        let (state, effects) = step(self.state.clone(), Event { at, kind });
         assert!(!was_over || effects.is_empty(), "an effect after the end: {effects:?}");
         self.state = state;
-        let mut decided = false;
+        let mut decided = self.state.left.is_some()
+            || self.lines.iter().any(|(line, _)| matches!(line, SessionEvent::Recovery { .. }));
         for effect in effects {
             match effect {
                 Effect::Log(event, durability) => {
                     decided |= durability == Durability::Durable;
+                    self.write(event.as_ref().clone());
                     self.lines.push((*event, durability));
                 }
                 Effect::Run(job) => {
@@ -111,11 +167,13 @@ impl Played {
                 Effect::Finish { outcome, .. } => self.finishes.push(outcome),
             }
         }
+        self.after.push((self.log.len(), self.state.clone()));
     }
 
     /// Answers the outstanding job.
-    fn answer(&mut self, good: bool, with: Option<Reading>, escalate: bool) {
+    pub(super) fn answer(&mut self, went: Went, with: Option<Reading>) {
         let Some(job) = self.outstanding.take() else { return };
+        let good = went != Went::Badly;
         let failure = (!good).then(|| "failed".to_owned());
         let iter = self.state.iter;
         let end = |task, report| {
@@ -129,20 +187,41 @@ impl Played {
         };
         let kind = match job {
             Job::Propose { task, .. } => {
-                let escalation = escalate.then(|| Escalation {
+                self.charged += 0.25;
+                if went != Went::Died {
+                    self.turns.push(iter);
+                }
+                let escalation = (went == Went::Escalated).then(|| Escalation {
                     category: "blocked".into(),
                     reason: "no way on".into(),
                     evidence: serde_json::Value::Null,
                 });
+                let transport = (went == Went::Died).then(|| "provider".to_owned());
+                let usage = Usage::new(Some(0.25), None, Some(3));
+                let idle = if went == Went::Idle { "idle" } else { "" };
+                let account = idle.to_owned();
+                let report =
+                    TurnReport { failure, transport, escalation, usage, account, ..TurnReport::default() };
+                end(task, TaskReport::Proposed(Box::new(report)))
+            }
+            Job::Record { task, iter } => {
+                let changed = self.state.current.as_ref().is_none_or(|at| at.row.candidate_md.is_empty());
                 let candidate =
-                    Box::new(Candidate { commit: Some(format!("c{iter}")), ..Candidate::default() });
-                end(task, TaskReport::Proposed { failure, transport: None, candidate, escalation })
+                    Candidate { commit: Some(format!("c{iter}")), changed, ..Candidate::default() };
+                end(task, TaskReport::Recorded { candidate: Box::new(candidate) })
+            }
+            Job::Recall { .. } if !good => EventKind::Recalled(Err("gone".into())),
+            Job::Recall { .. } => EventKind::Recalled(Ok(Box::default())),
+            Job::Wait { .. } => EventKind::Waited,
+            Job::Apply { task } if went == Went::Unbuilt => {
+                end(task, TaskReport::Unbuilt { output: "no such name".into() })
             }
             Job::Apply { task } => end(task, TaskReport::Applied { failure }),
             Job::Measure { task, .. } => {
                 let reading = with.unwrap_or_else(|| Reading::faulty(&Fault::NoObject));
                 self.readings.push((iter, reading.clone()));
-                end(task, TaskReport::Measured { reading, shown: String::new() })
+                let frozen = vec![FrozenHash { path: "m".into(), before: "a".into(), after: None }];
+                end(task, TaskReport::Measured { reading, frozen, shown: String::new() })
             }
             Job::Snapshot => {
                 EventKind::Snapshotted(if good { Ok(format!("t{iter}")) } else { Err("full".into()) })
@@ -152,16 +231,41 @@ impl Played {
         self.send(kind);
     }
 
-    fn play(&mut self, moves: &[Move]) {
+    /// The engine dies with what it did not write, and another one goes on from the log.
+    pub(super) fn crash(&mut self, lost: usize) {
+        let kept = self.log.len().saturating_sub(lost).max(1);
+        self.log.truncate(kept);
+        let replayed = replay(&self.log);
+        self.outstanding = None;
+        self.finishes.clear();
+        self.clock += 1;
+        self.began = (self.clock, replayed.elapsed);
+        let terms = self.state.terms.clone();
+        self.write(start(&terms));
+        for line in replayed.unwritten {
+            self.write(line);
+        }
+        self.lines = self.log.iter().map(|entry| (entry.event.clone(), Durability::Durable)).collect();
+        self.state = replayed.state;
+        self.state.terms = terms;
+        self.send(EventKind::Resumed { closed: replayed.closed });
+        self.send(EventKind::Ready);
+    }
+
+    pub(super) fn play(&mut self, moves: &[Move]) {
         self.send(EventKind::Ready);
         for one in moves {
             match one {
-                Move::Good => self.answer(true, Some(reading(0, None, false, true)), false),
-                Move::Fail => self.answer(false, None, false),
+                Move::Good => self.answer(Went::Well, Some(reading(0, None, false, true))),
+                Move::Fail => self.answer(Went::Badly, None),
                 Move::Reading { score, tiebreak, solved, valid } => {
-                    self.answer(true, Some(reading(*score, *tiebreak, *solved, *valid)), false);
+                    self.answer(Went::Well, Some(reading(*score, *tiebreak, *solved, *valid)));
                 }
-                Move::Escalate => self.answer(true, Some(reading(1, None, false, true)), true),
+                Move::Escalate => self.answer(Went::Escalated, Some(reading(1, None, false, true))),
+                Move::Die => self.answer(Went::Died, Some(reading(1, None, false, true))),
+                Move::Idle => self.answer(Went::Idle, Some(reading(1, None, false, true))),
+                Move::Unbuilt => self.answer(Went::Unbuilt, Some(reading(1, None, false, true))),
+                Move::Crash => self.crash(0),
                 Move::Stop => self.send(EventKind::Interrupted(Interrupt::Stop)),
                 Move::Abort => self.send(EventKind::Interrupted(Interrupt::Abort)),
                 Move::OutOfTime => self.send(EventKind::OutOfTime),
@@ -179,8 +283,8 @@ impl Played {
         }
         // Let it come to its end: nothing but bad answers from here on.
         self.send(EventKind::Interrupted(Interrupt::Stop));
-        for _ in 0..16 {
-            self.answer(true, None, false);
+        for _ in 0..24 {
+            self.answer(Went::Well, None);
         }
     }
 
@@ -195,11 +299,37 @@ impl Played {
     }
 }
 
+/// The first line of a process.
+fn start(terms: &Terms) -> SessionEvent {
+    SessionEvent::Start {
+        goal: "up".to_owned(),
+        gate: terms.objective.clone(),
+        model: String::new(),
+        namespace: String::new(),
+        iters_total: terms.iterations,
+        max_cost: terms.max_cost,
+        max_secs: None,
+        direction: Some(terms.rule.direction),
+        tiebreak_direction: Some(terms.rule.tiebreak),
+    }
+}
+
+/// Folds a log that must follow from itself.
+#[track_caller]
+pub(super) fn replay(log: &[Entry]) -> Replayed {
+    let mut replay = Replay::new(Graph::autoresearch(), None);
+    for entry in log {
+        replay.see(entry).unwrap_or_else(|error| panic!("{error}: {:?}\n{log:#?}", entry.event));
+    }
+    replay.finish().unwrap()
+}
+
 /// Replays the universal rule over the readings and compares it with the rows.
 fn check_rule(played: &Played) {
     let mut best: Option<Standing> = None;
     for row in played.rows() {
-        let reading = played.readings.iter().find(|(iter, _)| *iter == row.iter).map(|(_, reading)| reading);
+        let reading =
+            played.readings.iter().rev().find(|(iter, _)| *iter == row.iter).map(|(_, reading)| reading);
         let verdict =
             reading.map_or(Verdict::Discard, |reading| played.state.terms.rule.decide(reading, best));
         match row.decision {
@@ -212,8 +342,13 @@ fn check_rule(played: &Played) {
             }
             _ => {
                 assert!(row.kept_snap.is_none());
+                if row.decision == Decision::BaselineSkipped {
+                    continue;
+                }
                 let failed_snapshot = row.note.contains("snapshot");
-                let not_decided = row.note.contains("ended before");
+                let not_decided = row.note.contains("ended before")
+                    || row.note.contains("the engine died")
+                    || row.note.contains("found again");
                 assert!(
                     matches!(verdict, Verdict::Discard) || failed_snapshot || not_decided,
                     "discarded against the rule: {row:?}"
@@ -238,8 +373,13 @@ proptest! {
         prop_assert_eq!(played.state.stage, Stage::Over);
         prop_assert!(played.outstanding.is_none());
 
-        // One row an iteration, in order, and the counts agree with them.
-        let iters: Vec<u32> = played.rows().iter().map(|row| row.iter).collect();
+        // One row an iteration, in order, and the counts agree with them. A baseline that failed may be tried again.
+        let failed = |row: &&RowWire| row.decision == Decision::BaselineSkipped;
+        let mut rows = played.rows();
+        while rows.len() > 1 && rows.first().is_some_and(failed) {
+            rows.remove(0);
+        }
+        let iters: Vec<u32> = rows.iter().map(|row| row.iter).collect();
         let expect: Vec<u32> = (0..).take(iters.len()).collect();
         prop_assert_eq!(&iters, &expect);
         let settled = u32::try_from(iters.iter().filter(|iter| **iter > 0).count()).unwrap();
@@ -247,8 +387,18 @@ proptest! {
         prop_assert_eq!(played.state.counts.total(), settled);
         prop_assert!(settled <= iterations);
 
+        // No turn that ended was taken again, and each was charged once.
+        for iter in &played.turns {
+            let taken = played.turns.iter().filter(|turn| *turn == iter).count();
+            let given_back = played.lines.iter().filter(|(line, _)| {
+                matches!(line, SessionEvent::Rebuild { iter: at, attempt, .. } if at == iter && *attempt <= 2)
+            });
+            prop_assert!(taken <= given_back.count() + 1);
+        }
+        prop_assert_eq!(played.state.spent().to_bits(), played.charged.to_bits());
+
         // Each measurement of an iteration happened at most once.
-        let mut measured: Vec<u32> = played.readings.iter().map(|(iter, _)| *iter).collect();
+        let mut measured: Vec<u32> = played.readings.iter().map(|(iter, _)| *iter).filter(|iter| *iter > 0).collect();
         let before = measured.len();
         measured.dedup();
         prop_assert_eq!(before, measured.len());
@@ -258,8 +408,15 @@ proptest! {
         // A phase is told once each time it changes.
         let phases: Vec<(Phase, u32)> = played.lines.iter().filter_map(|(event, _)| match event {
             SessionEvent::Phase { phase, iter } => Some((*phase, *iter)),
+            SessionEvent::Recovery { .. } => Some((Phase::Preflight, 0)),
             _ => None,
         }).collect();
+        let phases: Vec<(Phase, u32)> = phases.into_iter().fold(Vec::new(), |mut told, phase| {
+            if phase.0 != Phase::Preflight || told.last() != Some(&phase) {
+                told.push(phase);
+            }
+            told
+        });
         prop_assert!(phases.windows(2).all(|pair| pair.first() != pair.last()));
         prop_assert_eq!(phases.last().map(|(phase, _)| *phase), Some(Phase::Finished));
 
@@ -273,20 +430,143 @@ proptest! {
                 let refused = settled < iterations;
                 prop_assert_eq!(outcome == Some(&Outcome::Budget), refused, "budget only when work was refused");
             }
+            (Some(Ending::Stalled(_)), outcome) => {
+                prop_assert_eq!(outcome == Some(&Outcome::Stalled), settled < iterations);
+            }
             (None, outcome) => prop_assert_eq!(outcome, Some(&Outcome::Finished)),
         }
     }
+
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_replay_of_every_prefix_is_the_state_that_was(moves in moves(), iterations in 0u32..5) {
+        let mut played = Played::new(terms(iterations, Direction::Higher));
+        played.play(&moves);
+        let mut seen = 0;
+        for (lines, state) in &played.after {
+            // A step that says nothing is made when the next line shows it.
+            if *lines > seen {
+                let replayed = replay(&played.log[..*lines]);
+                prop_assert_eq!(&replayed.state, state, "after {} lines of {:#?}", lines, &played.log[..*lines]);
+                prop_assert!(replayed.unwritten.is_empty());
+                seen = *lines;
+            }
+        }
+    }
+
+    #[test]
+    fn a_log_that_lost_its_end_is_gone_on_with(moves in moves(), iterations in 1u32..5, lost in 1usize..12) {
+        let mut played = Played::new(terms(iterations, Direction::Higher));
+        played.play(&moves);
+        played.crash(lost);
+        for _ in 0..200 {
+            played.answer(Went::Well, Some(reading(3, None, false, true)));
+        }
+        prop_assert_eq!(played.state.stage, Stage::Over);
+        let mut iters: Vec<u32> = played.rows().iter().map(|row| row.iter).filter(|iter| *iter > 0).collect();
+        let before = iters.len();
+        iters.dedup();
+        prop_assert_eq!(before, iters.len(), "a row twice: {:?}", iters);
+        prop_assert_eq!(u32::try_from(before).unwrap(), played.state.counts.total());
+        replay(&played.log);
+    }
+}
+
+/// A run whose baseline is kept, with its first turn running.
+fn in_its_first_turn(terms: Terms) -> Played {
+    let mut played = Played::new(terms);
+    played.send(EventKind::Ready);
+    played.answer(Went::Well, None);
+    played.answer(Went::Well, Some(reading(1, None, false, true)));
+    played.answer(Went::Well, None);
+    assert!(matches!(played.outstanding, Some(Job::Propose { .. })));
+    played
+}
+
+fn cancels(played: &mut Played, kind: EventKind) -> bool {
+    let at = Duration::from_secs(played.clock);
+    let (state, effects) = step(played.state.clone(), Event { at, kind });
+    played.state = state;
+    effects.contains(&Effect::Cancel)
+}
+
+#[test]
+fn a_turn_that_passes_what_was_left_is_ended_once() {
+    let with_ceiling = Terms { max_cost: Some(1.0), ..terms(3, Direction::Higher) };
+    let mut played = in_its_first_turn(with_ceiling);
+    let Some(Job::Propose { brief, .. }) = &played.outstanding else { panic!() };
+    assert_eq!(brief.cost_left, Some(1.0));
+    let used = |cost| EventKind::Spending(Usage::new(Some(cost), None, None));
+    assert!(!cancels(&mut played, used(1.0)));
+    assert!(cancels(&mut played, used(1.25)));
+    assert!(!cancels(&mut played, used(1.5)), "it is asked once");
+    assert!(!cancels(&mut in_its_first_turn(terms(3, Direction::Higher)), used(9e9)));
+}
+
+#[test]
+fn a_dead_turn_waits_as_long_as_its_class_or_its_provider_asks_for() {
+    for (class, reset, expect) in [
+        ("provider", None, Some(5)),
+        ("provider", Some(90), Some(90)),
+        ("provider", Some(9_000_000), Some(86_400)),
+        ("gateway", None, Some(1)),
+        ("sandbox", Some(0), Some(1)),
+        ("command", None, None),
+        ("of another build", None, None),
+    ] {
+        let mut played = in_its_first_turn(terms(3, Direction::Higher));
+        let Some(Job::Propose { task, .. }) = played.outstanding.take() else { panic!() };
+        let report = Box::new(TurnReport {
+            failure: Some("died".into()),
+            transport: Some(class.into()),
+            retry_after: reset.map(Duration::from_secs),
+            ..TurnReport::default()
+        });
+        let (killed, frozen_restored) = (Vec::new(), Vec::new());
+        let report = TaskReport::Proposed(report);
+        played.send(EventKind::Task(Box::new(TaskEnd { task, report, killed, frozen_restored, secs: 1.0 })));
+        if expect.is_none() {
+            assert!(matches!(played.outstanding, Some(Job::Record { .. })), "{class}");
+            continue;
+        }
+        played.answer(Went::Well, None);
+        assert_eq!(
+            played.outstanding,
+            expect.map(|secs| Job::Wait { pause: Duration::from_secs(secs) }),
+            "{class}"
+        );
+    }
+}
+
+#[test]
+fn three_dead_turns_in_a_row_stall_the_run_and_two_distress_it() {
+    let mut played = in_its_first_turn(terms(9, Direction::Higher));
+    for _ in 0..40 {
+        played.answer(Went::Died, Some(reading(1, None, false, true)));
+    }
+    assert_eq!(played.finishes, [Outcome::Stalled]);
+    assert_eq!(played.rows().iter().filter(|row| row.decision == Decision::InfraDead).count(), 2);
+    let phases = played
+        .lines
+        .iter()
+        .filter(|(line, _)| matches!(line, SessionEvent::Phase { phase: Phase::Distressed, .. }));
+    assert_eq!(phases.count(), 2, "once in each of the two iterations");
 }
 
 #[test]
 fn a_failed_agent_is_not_measured_as_if_it_had_run() {
     let mut played = Played::new(terms(1, Direction::Higher));
     played.send(EventKind::Ready);
-    played.answer(true, None, false);
-    played.answer(true, Some(reading(1, None, false, true)), false);
-    played.answer(true, None, false);
+    played.answer(Went::Well, None);
+    played.answer(Went::Well, Some(reading(1, None, false, true)));
+    played.answer(Went::Well, None);
     let measured = played.readings.len();
-    played.answer(false, None, false);
+    played.answer(Went::Badly, None);
+    played.answer(Went::Well, None);
     assert!(matches!(played.outstanding, Some(Job::Restore { .. })), "{:?}", played.outstanding);
     assert_eq!(played.readings.len(), measured);
     assert_eq!(played.rows().last().unwrap().decision, Decision::Discard);
@@ -296,14 +576,15 @@ fn a_failed_agent_is_not_measured_as_if_it_had_run() {
 fn a_failed_snapshot_aborts_the_keep_and_goes_back() {
     let mut played = Played::new(terms(1, Direction::Higher));
     played.send(EventKind::Ready);
-    played.answer(true, None, false);
-    played.answer(true, Some(reading(1, None, false, true)), false);
-    played.answer(true, None, false);
-    played.answer(true, None, false);
-    played.answer(true, None, false);
-    played.answer(true, Some(reading(2, None, false, true)), false);
+    played.answer(Went::Well, None);
+    played.answer(Went::Well, Some(reading(1, None, false, true)));
+    played.answer(Went::Well, None);
+    played.answer(Went::Well, None);
+    played.answer(Went::Well, None);
+    played.answer(Went::Well, None);
+    played.answer(Went::Well, Some(reading(2, None, false, true)));
     assert_eq!(played.outstanding, Some(Job::Snapshot));
-    played.answer(false, None, false);
+    played.answer(Went::Badly, None);
     assert_eq!(played.outstanding, Some(Job::Restore { token: "t0".into() }));
     let row = *played.rows().last().unwrap();
     assert_eq!(row.decision, Decision::Discard);
@@ -314,11 +595,12 @@ fn a_failed_snapshot_aborts_the_keep_and_goes_back() {
 fn a_failed_restore_stops_the_run() {
     let mut played = Played::new(terms(5, Direction::Higher));
     played.send(EventKind::Ready);
-    played.answer(true, None, false);
-    played.answer(true, Some(reading(1, None, false, true)), false);
-    played.answer(true, None, false);
-    played.answer(false, None, false);
-    played.answer(false, None, false);
+    played.answer(Went::Well, None);
+    played.answer(Went::Well, Some(reading(1, None, false, true)));
+    played.answer(Went::Well, None);
+    played.answer(Went::Badly, None);
+    played.answer(Went::Well, None);
+    played.answer(Went::Badly, None);
     assert_eq!(played.finishes, [Outcome::Error]);
 }
 
@@ -326,9 +608,9 @@ fn a_failed_restore_stops_the_run() {
 fn a_solved_baseline_ends_the_run_without_a_turn() {
     let mut played = Played::new(terms(5, Direction::Higher));
     played.send(EventKind::Ready);
-    played.answer(true, None, false);
-    played.answer(true, Some(reading(1, None, true, true)), false);
-    played.answer(true, None, false);
+    played.answer(Went::Well, None);
+    played.answer(Went::Well, Some(reading(1, None, true, true)));
+    played.answer(Went::Well, None);
     assert_eq!(played.finishes, [Outcome::Solved]);
     assert!(!played.jobs.iter().any(|job| matches!(job, Job::Propose { .. })));
 }
@@ -337,13 +619,14 @@ fn a_solved_baseline_ends_the_run_without_a_turn() {
 fn the_judge_knows_no_numbers_before_the_baseline_and_all_after_it() {
     let mut played = Played::new(terms(1, Direction::Higher));
     played.send(EventKind::Ready);
-    played.answer(true, None, false);
+    played.answer(Went::Well, None);
     let Some(Job::Measure { known, .. }) = &played.outstanding else { panic!() };
     assert_eq!(*known, Known::default());
-    played.answer(true, Some(reading(7, None, false, true)), false);
-    played.answer(true, None, false);
-    played.answer(true, None, false);
-    played.answer(true, None, false);
+    played.answer(Went::Well, Some(reading(7, None, false, true)));
+    played.answer(Went::Well, None);
+    played.answer(Went::Well, None);
+    played.answer(Went::Well, None);
+    played.answer(Went::Well, None);
     let Some(Job::Measure { known, .. }) = &played.outstanding else { panic!() };
     assert_eq!(known.best_score, Score::new(7.0));
     assert_eq!(known.baseline_score, Score::new(7.0));

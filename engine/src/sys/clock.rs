@@ -9,13 +9,20 @@ use jiff::Timestamp;
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     started: Instant,
+    before: Duration,
 }
 
 impl Clock {
     /// A clock whose monotonic side reads zero now.
     #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
     pub fn start() -> Clock {
-        Clock { started: Instant::now() }
+        Clock { started: Instant::now(), before: Duration::ZERO }
+    }
+
+    /// This clock with its monotonic side put forward by what was counted before it was started.
+    #[must_use]
+    pub fn after(self, before: Duration) -> Clock {
+        Clock { before, ..self }
     }
 
     /// The wall clock, UTC.
@@ -23,9 +30,9 @@ impl Clock {
         Timestamp::now()
     }
 
-    /// Time since [`Clock::start`]. It never goes back, and wall-clock changes do not touch it.
+    /// Time since [`Clock::start`], and what was counted before. It never goes back, and wall-clock changes do not touch it.
     pub fn monotonic(&self) -> Duration {
-        self.started.elapsed()
+        self.before.saturating_add(self.started.elapsed())
     }
 }
 

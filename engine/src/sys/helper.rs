@@ -14,6 +14,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
 
 use super::env::Environment;
+use super::fault::point;
 use super::process::{OwnChild, command};
 
 /// A child of this binary. It is listed as the engine's own until it has been reaped.
@@ -41,6 +42,7 @@ impl Helper {
         // A group of its own: the terminal's signals are the engine's to act on.
         command.arg0(name).current_dir("/").process_group(0);
         command.stdin(OwnedFd::from(theirs)).stdout(OwnedFd::from(output));
+        point("helper: before it is started");
         let (child, own) = OwnChild::register(|| {
             let child = command.spawn()?;
             let pid = pid_t::try_from(child.id()).map_err(io::Error::other)?;

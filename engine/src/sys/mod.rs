@@ -3,6 +3,7 @@
 
 pub mod clock;
 pub mod env;
+pub mod fault;
 pub mod fs;
 pub mod helper;
 pub mod keeper;

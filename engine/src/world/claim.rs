@@ -12,6 +12,7 @@ use super::facts::PathText;
 use super::identity::Identity;
 use super::tidy::{failed, rel};
 use super::workspace::Place;
+use crate::sys::fault::point;
 use crate::sys::fs::{Obstacles, PrivateFile, Root, WriteOptions, private_file};
 
 /// The file that says which directory the engine may replace. It outlives the run: whoever archives a state
@@ -119,6 +120,7 @@ pub(super) fn temporary(workspace: &Path) -> PathBuf {
 /// Moves a complete directory to the workspace's place, which is free.
 pub(super) fn move_into_place(place: &Place, built: &Path) -> Result<(), WorldError> {
     settle(&place.state_dir, &place.workspace, built)?;
+    point("workspace: before it is moved to its place");
     fs::rename(built, &place.workspace).map_err(WorldError::io("move the workspace to", &place.workspace))
 }
 
@@ -127,7 +129,9 @@ pub(super) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), WorldError>
     let draft = path.with_extension("new");
     let mut file = private_file(&draft, PrivateFile::Truncate).map_err(failed)?;
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(WorldError::io("write", &draft))?;
+    point("fact: before it is written");
     fs::rename(&draft, path).map_err(WorldError::io("write", path))?;
+    point("fact: after it is written");
     let parent = path.parent().unwrap_or(path);
     fs::File::open(parent).and_then(|dir| dir.sync_all()).map_err(WorldError::io("flush", parent))
 }

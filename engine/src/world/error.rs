@@ -246,6 +246,12 @@ pub enum WorldError {
         /// Its beginning.
         token: String,
     },
+    /// The candidate of an open iteration is not recorded.
+    #[error("find the candidate of iteration {iter}: it is not in the repository of the run")]
+    NoCandidate {
+        /// The iteration.
+        iter: u32,
+    },
     /// A commit that this run does not have.
     #[error("restore {commit}: this run has no such commit")]
     UnknownCommit {

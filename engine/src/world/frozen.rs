@@ -12,11 +12,25 @@ use crate::sys::fs::{FrozenFile, FsError, Root, restore_frozen};
 /// Where copies of the frozen injects are, below the state directory.
 const DIR: &str = "frozen";
 
+/// A frozen file that grew by more than this has no hash any more, in bytes.
+const GROWTH: u64 = 64 << 20;
+
 /// The frozen injects of a run.
 #[derive(Debug, Clone)]
 pub struct FrozenFiles {
     copies: PathBuf,
     files: Vec<Frozen>,
+}
+
+/// A frozen inject by its content, as it was frozen and as it stands now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compared {
+    /// Relative to the workspace.
+    pub path: PathBuf,
+    /// SHA-256 of what it was frozen as.
+    pub frozen: [u8; 32],
+    /// The same of what stands there.
+    pub found: Option<[u8; 32]>,
 }
 
 impl FrozenFiles {
@@ -51,6 +65,22 @@ impl FrozenFiles {
         }
         let path = if self.copies.exists() { copy } else { &self.copies };
         WorldError::StateGone { path: path.to_owned() }
+    }
+
+    /// What stands in `workspace` now where each frozen inject belongs, beside what it was frozen as. Nothing but a regular file has a hash, and one that grew beyond measure has none; no link is followed.
+    ///
+    /// # Errors
+    /// [`WorldError::Files`] when the workspace cannot be opened.
+    pub fn compare(&self, workspace: &Path) -> Result<Vec<Compared>, WorldError> {
+        let root = Root::open(workspace).map_err(failed)?;
+        let mut found = Vec::new();
+        for file in &self.files {
+            let most = file.len.saturating_add(GROWTH);
+            let hashed = root.hash_regular(&rel(&file.dst)?, most).ok().flatten();
+            let found_now = hashed.map(|hashed| hashed.sha256);
+            found.push(Compared { path: file.dst.clone(), frozen: file.sha256, found: found_now });
+        }
+        Ok(found)
     }
 
     /// Where the frozen injects stand, relative to the workspace.

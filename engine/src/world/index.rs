@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::git::{Git, nul_terminated, run, split_paths};
 use super::{CommitSha, WorldError, foreign};
 use crate::sys::env::Environment;
+use crate::sys::fault::point;
 use crate::sys::process::Tool;
 
 /// The index as it was when the files were last the best's.
@@ -132,6 +133,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), WorldError> {
         let mut target = File::create(&draft)?;
         io::copy(&mut source, &mut target)?;
         target.set_modified(source.metadata()?.modified()?)?;
+        point("index: before it is put in place");
         fs::rename(&draft, to)
     };
     copied().map_err(WorldError::io("copy the index to", to))

@@ -6,6 +6,7 @@
 //! anew by the engine after each step. So nothing planted there acts, and nothing broken there matters.
 
 mod agent;
+mod chain;
 mod claim;
 mod command;
 mod diff;
@@ -32,12 +33,13 @@ mod workspace;
 
 use std::future::Future;
 
+pub use chain::{Chain, Link};
 pub use claim::CLAIM_FILE;
 pub use command::{CommandWorld, DomainCommands, PackRunner};
 pub use diff::{DIFF_LIMIT, Diff};
 pub use error::WorldError;
 pub use facts::{Facts, Location, SETUP_FILE};
-pub use frozen::FrozenFiles;
+pub use frozen::{Compared, FrozenFiles};
 pub use identity::Identity;
 pub use pristine::PristineBase;
 pub use reserved::Reserved;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::git::Git;
 use super::{CommitSha, WorldError};
+use crate::sys::fault::point;
 
 /// Objects that are in the engine's repository and not yet known to be on disk.
 #[derive(Debug, Default)]
@@ -65,6 +66,7 @@ pub(super) fn promote(git: &Git) -> Result<Vec<PathBuf>, WorldError> {
     let files = list(&incoming)?;
     let objects = git.dir().join("objects");
     for file in &files {
+        point("object: before it is moved in");
         let target = objects.join(file);
         if let Some(parent) = target.parent() {
             fs::create_dir_all(parent).map_err(WorldError::io("make", parent))?;
@@ -145,7 +147,9 @@ fn write(path: &Path, text: &str, durable: bool) -> Result<(), WorldError> {
         if durable {
             file.sync_all()?;
         }
+        point("name: before it is written");
         fs::rename(&draft, path)?;
+        point("name: after it is written");
         if durable { File::open(parent)?.sync_all() } else { Ok(()) }
     };
     write().map_err(WorldError::io("write", path))

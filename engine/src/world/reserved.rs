@@ -6,18 +6,24 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Component, Path, PathBuf};
 
 /// Names at the root of every workspace that are never staged, cleaned or restored.
-const ALWAYS: [&str; 6] = [
+const ALWAYS: [&str; 7] = [
     "RESULTS.md",
     ".claude",
     "ESCALATION.json",
     "PROVISIONING_PENDING.json",
     "CANDIDATE.md",
     "PLAN_TASK_RESULT.json",
+    ".crucible-usage.json",
 ];
 
 /// Those of them that are read as what an agent says, and removed when they have been read.
-pub(super) const MARKERS: [&str; 4] =
-    ["ESCALATION.json", "PROVISIONING_PENDING.json", "CANDIDATE.md", "PLAN_TASK_RESULT.json"];
+pub(super) const MARKERS: [&str; 5] = [
+    "ESCALATION.json",
+    "PROVISIONING_PENDING.json",
+    "CANDIDATE.md",
+    "PLAN_TASK_RESULT.json",
+    ".crucible-usage.json",
+];
 
 /// The reserved paths of one workspace, relative to its root.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -267,7 +267,7 @@ impl Workspace {
             (self.best.commit.clone(), Diff::default())
         };
         let objects = self.promote()?;
-        let name = format!("refs/crucible/candidates/{}/{iter}", self.facts.run);
+        let name = candidate_ref(&self.facts.run, iter);
         objects::write_ref(self.git.dir(), &name, &commit, false)?;
         self.notes.extend(self.shown.show_candidate(&objects, &name, &commit)?);
         self.recorded = Some(Point { commit: commit.clone(), tree: tree.clone() });
@@ -335,6 +335,43 @@ impl Workspace {
         self.settle(&[], to).await
     }
 
+    /// Finds the candidate of iteration `iter` again, which another process recorded on top of `best`, and makes `best`
+    /// the best; without one, that is the baseline. Iteration 0 is the baseline itself, which nobody recorded.
+    ///
+    /// With `files` the workspace holds the candidate's files afterwards; without, they stay as they are.
+    ///
+    /// # Errors
+    /// [`WorldError`] when git fails; [`WorldError::UnknownCommit`] when `best` is not there, or files are asked for
+    /// and the candidate is not.
+    pub async fn recall(
+        &mut self,
+        iter: u32,
+        best: Option<&CommitSha>,
+        files: bool,
+    ) -> Result<Option<Candidate>, WorldError> {
+        let best = point(&self.git, best.unwrap_or(&self.facts.baseline).clone()).await?;
+        let found = match iter {
+            0 => None,
+            _ => self.git.resolve(&candidate_ref(&self.facts.run, iter)).await?,
+        };
+        if files {
+            let commit = found.clone().unwrap_or_else(|| best.commit.clone());
+            if found.is_none() && iter > 0 {
+                return Err(WorldError::NoCandidate { iter });
+            }
+            self.restore(&commit).await?;
+        }
+        if best != self.best {
+            self.return_to(Position(best)).await?;
+        }
+        let Some(commit) = found else { return Ok(None) };
+        let Point { commit, tree } = point(&self.git, commit).await?;
+        let changed = tree != self.best.tree;
+        let diff = if changed { self.git.diff(&self.best.tree, &tree).await? } else { Diff::default() };
+        self.recorded = Some(Point { commit: commit.clone(), tree: tree.clone() });
+        Ok(Some(Candidate { commit, tree, changed, diff }))
+    }
+
     /// The best, for [`Workspace::return_to`].
     pub(super) fn position(&self) -> Position {
         Position(self.best.clone())
@@ -383,6 +420,11 @@ impl Workspace {
             None => point(&self.git, commit.clone()).await,
         }
     }
+}
+
+/// The name of an iteration's candidate.
+fn candidate_ref(run: &str, iter: u32) -> String {
+    format!("refs/crucible/candidates/{run}/{iter}")
 }
 
 /// The branch of the run's best.

@@ -22,6 +22,7 @@ fn every_example_of_the_reference_parses_where_it_belongs() {
                 GOOD.replace("backend = \"command\"\nagent_cmd = \"./bump.sh\"\n", "")
             }
             "repo" => GOOD.replace("path = \".\"\n", ""),
+            "judge" if table.path == "judge.selftest" => GOOD.to_owned(),
             "judge" => GOOD.replace("measure_cmd = \"./measure.sh\"\ndirection = \"higher\"\n", ""),
             _ => GOOD.to_owned(),
         };

@@ -651,7 +651,6 @@ name = "x"
 fn the_contracts_sample_gets_one_error_per_absent_key() {
     insta::assert_snapshot!(brief(CONTRACT_SAMPLE), @r#"
     22:1 [agent].sandbox_image is not in this build, which launches no images // remove it, or use a build that has it
-    41:8 [judge].selftest is not in this build, which does not test a judge with a good and a bad control // remove it, or use a build that has it
     51:2 [search] is not in this build, which has no wide rounds and runs one candidate at a time // remove it, or use a build that has it
     57:2 [outputs] is not in this build, which serves no tools, so nothing writes outside on the run's behalf // remove it, or use a build that has it
     60:3 [capabilities] is not in this build, which discloses no credentials and no reach // remove it, or use a build that has it

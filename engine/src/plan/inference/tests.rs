@@ -69,6 +69,8 @@ fn a_binding_is_the_whole_answer_and_what_it_replaces_is_told_without_values() {
     let given = model.variables(&env, true).unwrap();
     let expected = [("ANTHROPIC_BASE_URL", "http://127.0.0.1:8080/base"), ("ANTHROPIC_API_KEY", "SECRET-2")];
     assert_eq!(given, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    let told = model.relayed(true);
+    assert_eq!(told, [("ANTHROPIC_BASE_URL", Holds::Url), ("ANTHROPIC_API_KEY", Holds::Key)]);
 }
 
 #[test]
@@ -117,7 +119,11 @@ fn without_a_document_the_manifest_and_the_environment_decide() {
         let known = Inference::of(&env).unwrap().ambient;
         let ambient = known.into_iter().filter(|known| reads(harness, known.family)).collect();
         let model = Model { harness, ambient, ..resolve(COMMAND, &env).unwrap() };
-        model.variables(&env, sandboxed).unwrap().into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        let given: Vec<_> =
+            model.variables(&env, sandboxed).unwrap().into_iter().map(|(name, _)| name).collect();
+        let told: Vec<_> = model.relayed(sandboxed).iter().map(|(name, _)| (*name).to_owned()).collect();
+        assert_eq!(given, told, "what is given is what is disclosed");
+        given
     };
     let vertex =
         ["ANTHROPIC_API_KEY", "CLAUDE_CODE_USE_VERTEX", "ANTHROPIC_VERTEX_PROJECT_ID", "CLOUD_ML_REGION"];

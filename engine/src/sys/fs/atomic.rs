@@ -15,6 +15,7 @@ use nix::unistd::{UnlinkatFlags, fsync, unlinkat};
 use super::remove::remove_entry;
 use super::root::DIRECTORY;
 use super::{FsError, RelPath, Root};
+use crate::sys::fault::point;
 
 /// What becomes of something on the way, or at the end of it, that is in the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,6 +144,7 @@ impl<'a> Draft<'a> {
 
     fn rename(mut self, to: &OsStr, options: WriteOptions) -> nix::Result<()> {
         let rename = || renameat(self.directory, self.name.as_os_str(), self.directory, to);
+        point("file: before it is put in place");
         match rename() {
             Err(Errno::EISDIR | Errno::ENOTEMPTY | Errno::EEXIST)
                 if options.obstacles == Obstacles::Remove =>

@@ -24,6 +24,7 @@ use super::sweep::{Handle, PATIENCE, Swept, roll, sweep};
 use super::wire::Report;
 use super::{Finished, KeeperError, Killed, PackCommand, Stream};
 use crate::sys::env::Environment;
+use crate::sys::fault::point;
 use crate::sys::pipe::watch;
 use crate::sys::process::{OwnChild, command, own_children};
 
@@ -37,6 +38,8 @@ const LAUNCH: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct Keeper {
     exe: PathBuf,
+    /// What each command carries as [`MARK`](super::MARK).
+    mark: Option<String>,
     idle: Mutex<Vec<Link>>,
     /// Keepers whose future was dropped: they see the end of their socket, and end what they have.
     leaving: Mutex<Vec<Process>>,
@@ -58,7 +61,19 @@ impl Keeper {
     /// [`KeeperError::Launch`].
     pub async fn start_with(exe: &Path) -> Result<Keeper, KeeperError> {
         let first = Link::launch(exe).await?;
-        Ok(Keeper { exe: exe.to_owned(), idle: Mutex::new(vec![first]), leaving: Mutex::default() })
+        Ok(Keeper {
+            exe: exe.to_owned(),
+            mark: None,
+            idle: Mutex::new(vec![first]),
+            leaving: Mutex::default(),
+        })
+    }
+
+    /// A keeper whose commands carry `mark`, by which a later engine finds what is left of them.
+    #[must_use]
+    pub fn with_mark(mut self, mark: String) -> Keeper {
+        self.mark = Some(mark);
+        self
     }
 
     /// Runs one command, gives its output to `sink` as it comes, and returns when nothing of what it started is
@@ -69,15 +84,20 @@ impl Keeper {
     /// See [`KeeperError`]; output that came before has been given.
     pub async fn run(
         &self,
-        command: PackCommand,
+        mut command: PackCommand,
         cancel: &CancellationToken,
         sink: &mut dyn FnMut(Stream, &[u8]),
     ) -> Result<Finished, KeeperError> {
+        if let Some(mark) = &self.mark {
+            command.env.set(super::MARK, mark);
+        }
+        point("command: before it is started");
         let link = self.take_link().await?;
         let mut busy = Busy { keeper: self, link: Some(link) };
         let Some(link) = busy.link.as_mut() else { return Err(KeeperError::Died { killed: Vec::new() }) };
         match Conversation::hold(link, command, cancel, sink).await? {
             Outcome::Over(result) => {
+                point("command: after its end");
                 busy.release();
                 result
             }
@@ -178,6 +198,7 @@ impl Link {
         // An empty environment, for a process's first one can be read in /proc.
         let mut command = command(exe, none, &Environment::empty());
         command.arg0(ROLE).current_dir("/").stdin(theirs).stdout(Stdio::null()).stderr(Stdio::null());
+        point("keeper: before it is started");
         let process = Process::spawn(&mut command)?;
         Ok(Link { socket: watch(ours)?, process, last_id: 0 })
     }

@@ -28,12 +28,14 @@ pub use super::process::Exit;
 
 mod client;
 mod conversation;
+mod leftovers;
 mod proc;
 mod serve;
 mod sweep;
 mod wire;
 
 pub use client::Keeper;
+pub use leftovers::{MARK, end_marked};
 pub use serve::role;
 
 /// At most so many of the processes that had to be killed are named.

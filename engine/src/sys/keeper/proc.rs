@@ -47,7 +47,8 @@ pub(super) fn look(pid: pid_t) -> Option<Process> {
     parse(&stat)
 }
 
-fn all() -> io::Result<Vec<Process>> {
+/// Every process that can be seen.
+pub(super) fn all() -> io::Result<Vec<Process>> {
     let entries = std::fs::read_dir("/proc")?;
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     Ok(pids.filter_map(look).collect())

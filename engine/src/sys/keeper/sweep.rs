@@ -21,7 +21,7 @@ use crate::sys::clock::Clock;
 /// A sweep gives up after this; what then lives cannot be killed.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// How long one round waits for one killed process before it looks again.
-const ROUND: Duration = Duration::from_millis(200);
+pub(super) const ROUND: Duration = Duration::from_millis(200);
 
 /// What a sweep did.
 #[derive(Debug, Default)]
@@ -116,7 +116,7 @@ impl Handle {
         Handle(number.map(|number| unsafe { OwnedFd::from_raw_fd(number) }))
     }
 
-    fn signal(&self, pid: pid_t, signal: Signal) {
+    pub(super) fn signal(&self, pid: pid_t, signal: Signal) {
         match &self.0 {
             Ok(handle) => {
                 let none = std::ptr::null::<libc::siginfo_t>();

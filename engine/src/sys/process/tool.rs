@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::running::Running;
 use super::{Environment, Exit, OwnChild, command, find_program, shown};
+use crate::sys::fault::point;
 use crate::sys::pipe;
 
 /// Captured standard output beyond this is an error, unless [`Output::Capture`] says otherwise.
@@ -229,7 +230,9 @@ impl Tool {
     /// # Errors
     /// As [`Tool::run`].
     pub async fn run_with(&self, sink: &mut dyn FnMut(&[u8])) -> Result<ToolOutput, ProcessError> {
+        point("tool: before it is started");
         let mut running = self.start()?;
+        point("tool: after it is started");
         let limit = self.timeout;
         let outcome = tokio::select! {
             biased;

@@ -1,0 +1,150 @@
+//! Turns what a turn says it has used into finite, non-negative numbers (note N11, `CRUCIBLE_USAGE`).
+//! It refuses to know prices and ceilings.
+
+use serde::Deserialize;
+
+use crate::sys::fs::{FsError, RelPath, Root};
+
+/// The file at the root of the workspace whose path a turn finds in `CRUCIBLE_USAGE`.
+pub const USAGE: &str = ".crucible-usage.json";
+/// The variable that names it.
+pub const USAGE_VARIABLE: &str = "CRUCIBLE_USAGE";
+/// The variable that tells a turn how many US dollars are left.
+pub const COST_LEFT_VARIABLE: &str = "CRUCIBLE_COST_LEFT";
+
+const USAGE_MAX: u64 = 4 * 1024;
+
+/// What a turn has used. What is not known is absent, never zero.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Usage {
+    /// US dollars, finite and not negative.
+    pub cost_usd: Option<f64>,
+    /// Tokens read.
+    pub input_tokens: Option<u64>,
+    /// Tokens written.
+    pub output_tokens: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    cost_usd: Option<f64>,
+    input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+}
+
+impl Usage {
+    /// Takes numbers from outside; a cost that is negative or not finite is none.
+    #[must_use]
+    pub fn new(cost_usd: Option<f64>, input_tokens: Option<u64>, output_tokens: Option<u64>) -> Usage {
+        let cost_usd = cost_usd.filter(|cost| cost.is_finite() && *cost >= 0.0);
+        Usage { cost_usd, input_tokens, output_tokens }
+    }
+
+    /// Whether nothing is known.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        *self == Usage::default()
+    }
+
+    /// Both together; what only one of them knows counts as it is.
+    #[must_use]
+    pub fn plus(self, other: Usage) -> Usage {
+        fn sum<T>(one: Option<T>, other: Option<T>, add: fn(T, T) -> T) -> Option<T> {
+            match (one, other) {
+                (Some(one), Some(other)) => Some(add(one, other)),
+                (known, None) | (None, known) => known,
+            }
+        }
+        Usage {
+            cost_usd: sum(self.cost_usd, other.cost_usd, |one, other| one + other),
+            input_tokens: sum(self.input_tokens, other.input_tokens, u64::saturating_add),
+            output_tokens: sum(self.output_tokens, other.output_tokens, u64::saturating_add),
+        }
+    }
+
+    /// Reads what a harness wrote.
+    ///
+    /// # Errors
+    /// Why it is no usage, as what follows the file's name.
+    pub fn parse(bytes: &[u8]) -> Result<Usage, String> {
+        let written: Written = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        let Written { cost_usd, input_tokens, output_tokens } = written;
+        let usage = Usage::new(cost_usd, input_tokens, output_tokens);
+        if usage.cost_usd != cost_usd {
+            return Err("`cost_usd` is not a finite number from 0".to_owned());
+        }
+        Ok(usage)
+    }
+
+    /// Reads and removes the file of a turn, through no link. The text is why one that was there cannot be taken.
+    ///
+    /// # Errors
+    /// When it cannot be removed: the next turn would seem to have written it.
+    pub fn take(workspace: &Root) -> Result<(Usage, Option<String>), FsError> {
+        // INVARIANT: the name is a constant of this file, and a relative path.
+        let Ok(path) = RelPath::parse(USAGE) else { return Ok((Usage::default(), None)) };
+        let read = workspace.read(&path, USAGE_MAX);
+        if !matches!(read, Ok(None)) {
+            workspace.remove_any(&path)?;
+        }
+        let parsed = match read {
+            Ok(None) => return Ok((Usage::default(), None)),
+            Ok(Some(bytes)) => Usage::parse(&bytes),
+            Err(error) => Err(error.to_string()),
+        };
+        Ok(match parsed {
+            Ok(usage) => (usage, None),
+            Err(why) => (Usage::default(), Some(format!("{USAGE}: {why}"))),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_finite_numbers_from_zero_are_a_usage() {
+        for (text, expect) in [
+            ("{}", Some(Usage::default())),
+            (r#"{"cost_usd":0.25,"input_tokens":3}"#, Some(Usage::new(Some(0.25), Some(3), None))),
+            (r#"{"cost_usd":0}"#, Some(Usage::new(Some(0.0), None, None))),
+            (r#"{"cost_usd":-0.5}"#, None),
+            (r#"{"cost_usd":1e999}"#, None),
+            (r#"{"cost_usd":"1"}"#, None),
+            (r#"{"input_tokens":-1}"#, None),
+            (r#"{"input_tokens":1.5}"#, None),
+            (r#"{"cost":1}"#, None),
+            ("", None),
+        ] {
+            assert_eq!(Usage::parse(text.as_bytes()).ok(), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_stays_unknown_until_somebody_knows_it() {
+        let known = Usage::new(Some(0.5), None, Some(7));
+        assert_eq!(Usage::default().plus(Usage::default()), Usage::default());
+        assert_eq!(Usage::default().plus(known), known);
+        assert_eq!(known.plus(known), Usage::new(Some(1.0), None, Some(14)));
+    }
+
+    #[test]
+    fn the_file_is_taken_once_and_through_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let outside = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(outside.path(), r#"{"cost_usd":9}"#).unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        assert_eq!(Usage::take(&root).unwrap(), (Usage::default(), None));
+        std::fs::write(dir.path().join(USAGE), r#"{"cost_usd":1}"#).unwrap();
+        assert_eq!(Usage::take(&root).unwrap(), (Usage::new(Some(1.0), None, None), None));
+        std::os::unix::fs::symlink(outside.path(), dir.path().join(USAGE)).unwrap();
+        let (usage, why) = Usage::take(&root).unwrap();
+        assert!(usage.is_unknown() && why.is_some(), "{usage:?} {why:?}");
+        assert!(outside.path().exists() && !dir.path().join(USAGE).exists());
+        std::fs::write(dir.path().join(USAGE), " ".repeat(8000)).unwrap();
+        let (usage, why) = Usage::take(&root).unwrap();
+        assert!(usage.is_unknown() && why.is_some());
+    }
+}

@@ -1,0 +1,71 @@
+//! Turns a line that a step says and the line that stands there into agreement, or what differs.
+//! It refuses to compare what no step decides: texts, times, patches.
+
+use super::infer::name;
+use crate::log::{RowWire, SessionEvent};
+
+/// Whether both say the same of everything that a step decides.
+///
+/// # Errors
+/// What was expected, and what stands there.
+pub(super) fn agree(expected: &SessionEvent, found: &SessionEvent) -> Result<(), String> {
+    use SessionEvent as E;
+    match (expected, found) {
+        (E::Phase { phase, iter }, E::Phase { phase: found, iter: at }) => {
+            same("phase", (phase, iter), (found, at))
+        }
+        (E::PlanAdmitted { tasks, .. }, E::PlanAdmitted { tasks: found, .. }) => same("tasks", tasks, found),
+        (E::AgentStart { iter }, E::AgentStart { iter: found }) => same("iter", iter, found),
+        (
+            E::TaskResult { task, status, iter, metric, .. },
+            E::TaskResult { task: of, status: found, iter: at, metric: score, .. },
+        ) => {
+            same("task", task, of)?;
+            same("iter", iter, at)?;
+            same("status", status, found)?;
+            same("metric", metric, score)
+        }
+        (E::Row { row, solved }, E::Row { row: found, solved: won }) => {
+            rows(row, found)?;
+            same("solved", solved, won)
+        }
+        (
+            E::Summary { best_score, iterations, kept, best_snap, .. },
+            E::Summary { best_score: score, iterations: settled, kept: keeps, best_snap: snap, .. },
+        ) => {
+            same("best_score", best_score, score)?;
+            same("iterations", iterations, settled)?;
+            same("kept", kept, keeps)?;
+            same("best_snap", best_snap, snap)
+        }
+        (E::Retry { attempt, iter, .. }, E::Retry { attempt: found, iter: at, .. }) => {
+            same("attempt", (attempt, iter), (found, at))
+        }
+        (E::Rebuild { attempt, iter, .. }, E::Rebuild { attempt: found, iter: at, .. }) => {
+            same("attempt", (attempt, iter), (found, at))
+        }
+        (E::Ending { cause, .. }, E::Ending { cause: found, .. }) => same("cause", cause, found),
+        (E::Recovery { class, iter, .. }, E::Recovery { class: found, iter: at, .. }) => {
+            same("class", (class, iter), (found, at))
+        }
+        (expected, found) if std::mem::discriminant(expected) == std::mem::discriminant(found) => Ok(()),
+        (expected, found) => Err(format!("a `{}` was to come, and a `{}` came", name(expected), name(found))),
+    }
+}
+
+fn rows(expected: &RowWire, found: &RowWire) -> Result<(), String> {
+    same("iter", &expected.iter, &found.iter)?;
+    let (decision, score) = (&expected.decision, &expected.score);
+    same("decision", decision, &found.decision)
+        .and_then(|()| same("score", score, &found.score))
+        .and_then(|()| same("tiebreak", &expected.tiebreak, &found.tiebreak))
+        .and_then(|()| same("kept_snap", &expected.kept_snap, &found.kept_snap))
+        .map_err(|why| format!("in the row of iteration {}, {why}", expected.iter))
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, expected: T, found: T) -> Result<(), String> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(format!("`{what}` was to be {expected:?}, and is {found:?}"))
+}

@@ -1,0 +1,149 @@
+//! Turns where another process left a run into the class of its end and what this one does first (contract §7, `recovery`).
+//! It refuses to read anything: the state was folded from the log by the same steps.
+
+use super::Fold;
+use crate::log::{Durability, Phase, RecoveryClass, SessionEvent};
+use crate::run::effect::Job;
+use crate::run::event::Candidate;
+use crate::run::graph::Op;
+use crate::run::settling::LOST;
+use crate::run::state::{Ending, Left, Stage, State};
+
+/// An iteration in which so many engines died is settled without another attempt.
+const DEATHS: u32 = 2;
+
+impl Fold {
+    /// Another process takes the run up. What its predecessor was told by an operator or a ceiling is over with it; a
+    /// win stands.
+    pub(super) fn resumed(&mut self, closed: bool) {
+        let class = class(&self.state, closed);
+        let detail = detail(&self.state, class);
+        let iter = match class {
+            RecoveryClass::CleanExit | RecoveryClass::DiedBetweenIterations => 0,
+            _ => self.state.iter,
+        };
+        self.log(SessionEvent::Recovery { class, iter, detail }, Durability::Durable);
+        let left = left(&self.state);
+        let state = &mut self.state;
+        if let (Some(current), true) = (&mut state.current, left != Some(Left::Unkept)) {
+            current.deaths = current.deaths.saturating_add(1);
+            current.reserved = None;
+        }
+        if state.ending != Some(Ending::Solved) {
+            state.ending = None;
+        }
+        (state.dead_turns, state.idle_turns, state.pause) = (0, 0, None);
+        (state.left, state.stage, state.phase, state.outcome) =
+            (left, Stage::SettingUp, Phase::Preflight, None);
+    }
+
+    /// The workspace is open: the first thing to do in it.
+    pub(super) fn take_up(&mut self, left: Left) {
+        let iter = self.state.iter;
+        let best = self.state.best.as_ref().map(|best| best.token.clone());
+        if self.state.current.is_some() {
+            self.enter(self.phase_of(iter), iter);
+        }
+        if self.state.current.as_ref().is_some_and(|current| current.deaths >= DEATHS && iter > 0) {
+            return self.discard("the engine died in it more than once".to_owned());
+        }
+        let files = left == Left::Unmeasured;
+        match (left, best) {
+            (Left::AtBest, Some(token)) => {
+                self.state.left = None;
+                self.run(Stage::Restoring, Job::Restore { token });
+            }
+            (Left::AtBest, None) => self.end_or_go_on(),
+            (_, best) => {
+                self.state.left = Some(left);
+                self.run(Stage::Recalling, Job::Recall { iter, best, files });
+            }
+        }
+    }
+
+    /// The open iteration's candidate was found again, or it is lost.
+    pub(super) fn recalled(&mut self, result: Result<Box<Candidate>, String>) {
+        let left = self.state.left.take();
+        let found = match (result, left) {
+            (Ok(found), _) => found,
+            (Err(why), _) => return self.discard(format!("{LOST}{why}")),
+        };
+        match left {
+            Some(Left::Unrecorded(task)) => self.record(task),
+            Some(Left::Unkept) => {
+                self.take_in(*found);
+                self.run(Stage::Snapshotting, Job::Snapshot);
+            }
+            _ => {
+                self.take_in(*found);
+                self.forget_measurement();
+                self.dispatch();
+            }
+        }
+    }
+
+    /// The patch is not in the log before the row is; git has it.
+    fn take_in(&mut self, found: Candidate) {
+        if let Some(current) = &mut self.state.current
+            && found.commit.is_some()
+        {
+            current.row.candidate = found.commit;
+            current.row.diff = found.diff;
+            current.row.diffstat = found.diffstat;
+        }
+    }
+
+    /// What made the candidate live is done again with the measurement: nobody knows what is left of it.
+    fn forget_measurement(&mut self) {
+        let graph = &self.state.terms.graph;
+        let proposes =
+            |name: &str| graph.tasks().any(|(_, task)| task.op == Op::Propose && task.name == name);
+        if let Some(current) = &mut self.state.current {
+            current.settled.retain(|id| graph.task(id).is_some_and(|task| task.op == Op::Propose));
+            current.row.evidence.retain(|evidence| proposes(&evidence.task));
+        }
+    }
+}
+
+/// Where the run was left; `None` where the loop had not begun.
+fn left(state: &State) -> Option<Left> {
+    let op = |id| state.terms.graph.task(id).map(|task| task.op);
+    match state.stage {
+        Stage::SettingUp | Stage::Recalling => state.left,
+        Stage::Task(id) if op(id) == Some(Op::Propose) => Some(Left::AtBest),
+        Stage::Recording(id) => Some(Left::Unrecorded(id)),
+        Stage::Task(_) => Some(Left::Unmeasured),
+        Stage::Snapshotting => Some(Left::Unkept),
+        Stage::Waiting | Stage::Restoring | Stage::Over => Some(Left::AtBest),
+    }
+}
+
+/// How a process left the run, as contract §7 classifies it.
+fn class(state: &State, closed: bool) -> RecoveryClass {
+    if closed {
+        return RecoveryClass::CleanExit;
+    }
+    if state.best.is_none() {
+        return RecoveryClass::DiedInBaseline;
+    }
+    match (state.current.is_some(), left(state)) {
+        (true, Some(Left::Unmeasured | Left::Unkept)) => RecoveryClass::DiedDeciding,
+        (true, _) => RecoveryClass::DiedMidTurn,
+        (false, _) => RecoveryClass::DiedBetweenIterations,
+    }
+}
+
+/// The evidence, for a person.
+fn detail(state: &State, class: RecoveryClass) -> String {
+    let settled = state.counts.total();
+    let what = match (class, left(state)) {
+        (RecoveryClass::CleanExit, _) => "the log ends with `shutdown`",
+        (RecoveryClass::DiedInBaseline, _) => "no baseline was kept",
+        (_, Some(Left::Unrecorded(_))) => "the turn was over, and its candidate not recorded",
+        (_, Some(Left::Unmeasured)) => "the candidate was recorded, and has no reading",
+        (_, Some(Left::Unkept)) => "the decision to keep was written, and its row was not",
+        (RecoveryClass::DiedMidTurn, _) => "the turn was begun, and its end was not written",
+        _ => "no iteration was open",
+    };
+    format!("{what}; {settled} iterations were settled")
+}

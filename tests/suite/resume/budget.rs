@@ -1,0 +1,97 @@
+//! Ceilings, turns that die of what carries them, and turns that change nothing.
+
+use serde_json::Value;
+
+use super::{noting, turns};
+use crate::support::{COUNT, Pack};
+
+fn costing(usd: &str) -> Pack {
+    Pack::new(
+        &format!(
+            "echo '{{\"cost_usd\": {usd}}}' > \"$CRUCIBLE_USAGE\"; echo \"left $CRUCIBLE_COST_LEFT\" >> ../left; {}",
+            noting()
+        ),
+        COUNT,
+        "",
+    )
+}
+
+#[test]
+fn row_65_a_turn_is_refused_when_the_ceiling_is_reached_and_each_is_told_what_is_left() {
+    let pack = costing("0.4");
+    let ran = pack.run(&["--iterations", "9", "--max-cost", "1"]);
+    ran.ended("budget", 10);
+    assert_eq!(turns(&pack), 3);
+    let spent = ran.events("budget").last().unwrap()["spent"].as_f64().unwrap();
+    assert!(spent <= 1.2 + 1e-9, "{spent}");
+    let reason = ran.log.last().unwrap()["reason"].as_str().unwrap();
+    assert!(reason.contains("iteration 4"), "{reason}");
+    let left: Vec<f64> = pack.read("left").lines().map(|line| line[5..].parse().unwrap()).collect();
+    assert!(left.len() == 3 && (left[0] - 1.0).abs() < 1e-9 && (left[2] - 0.2).abs() < 1e-9, "{left:?}");
+    let more = pack.run(&["--resume", "--max-cost", "1.5"]);
+    more.ended("budget", 10);
+    assert_eq!(turns(&pack), 4, "one more turn was affordable");
+}
+
+#[test]
+fn row_67_a_run_that_was_over_anyway_did_not_end_by_its_budget() {
+    let pack = costing("0.5");
+    pack.run(&["--iterations", "2", "--max-cost", "1"]).ended("finished", 0);
+}
+
+#[test]
+fn a_usage_that_is_none_costs_nothing_and_is_named() {
+    let pack = Pack::new(&format!("ln -s /etc/passwd \"$CRUCIBLE_USAGE\"; {}", noting()), COUNT, "");
+    let ran = pack.run(&["--iterations", "1", "--max-cost", "1"]);
+    ran.ended("finished", 0);
+    let dropped = ran.rows()[1]["dropped"].to_string();
+    assert!(dropped.contains("crucible-usage"), "{dropped}");
+    assert_eq!(pack.git(&["ls-files", ".crucible-usage.json"]), "");
+    for bad in ["0", "-1", "nan", "inf"] {
+        let ran = Pack::counter().run(&["--iterations", "1", &format!("--max-cost={bad}")]);
+        assert_eq!(ran.code(), 2, "{bad}: {}", ran.stderr());
+    }
+}
+
+#[test]
+fn row_71_a_run_whose_turns_change_nothing_is_stalled_and_one_that_tries_is_not() {
+    let pack = Pack::new("echo turn >> ../turns", COUNT, "");
+    let ran = pack.run(&["--iterations", "9"]);
+    ran.ended("stalled", 13);
+    assert_eq!(turns(&pack), 3);
+    assert_eq!(ran.rows().len(), 4);
+    let trying = Pack::new("echo turn >> ../turns; echo junk > try-$(wc -l < ../turns)", COUNT, "");
+    trying.run(&["--iterations", "5"]).ended("finished", 0);
+    assert_eq!(turns(&trying), 5);
+}
+
+#[test]
+fn turns_that_die_of_what_carries_them_are_tried_again_and_end_the_run_as_stalled() {
+    // The sandbox cannot show a host path that is gone: every turn dies of the sandbox.
+    let pack = Pack::new(&noting(), COUNT, "");
+    let gone = pack.path("shown");
+    std::fs::create_dir(&gone).unwrap();
+    let manifest = pack.read("crucible.toml").replace(
+        "backend = \"command\"\n",
+        &format!(
+            "backend = \"openshell\"\nharness = \"command\"\nopenshell = {{ inherit_defaults = false, read_only_paths = [{:?}] }}\n",
+            gone.display().to_string()
+        ),
+    );
+    pack.write("crucible.toml", &manifest);
+    let judge = format!("rm -rf ../shown\n{COUNT}");
+    pack.write("measure.sh", &judge);
+    let ran = pack.run(&["--iterations", "9"]);
+    ran.ended("stalled", 13);
+    assert_eq!(ran.decisions(), ["baseline", "infra-dead", "infra-dead"], "{}", ran.stderr());
+    let retries: Vec<&Value> = ran.events("retry").collect();
+    assert_eq!(retries.len(), 1);
+    assert!(retries[0]["wait_secs"].as_f64().unwrap() >= 1.0, "{}", retries[0]);
+    assert!(ran.events("phase").any(|line| line["phase"] == "distressed"));
+    let attempts: Vec<u64> = ran
+        .events("task_result")
+        .filter(|line| line["status"] == "transport")
+        .map(|line| line["attempts"].as_u64().unwrap())
+        .collect();
+    assert_eq!(attempts, [2, 1]);
+}
