@@ -89,3 +89,60 @@ pub fn systems(plan: &RunPlan, env: &Environment) -> Result<Systems, SystemsErro
 pub fn shown(systems: &Systems, text: &str) -> String {
     Redactor::new(systems.secrets()).secrets(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pack::Pack;
+    use crate::plan::Overrides;
+
+    fn read(systems_declared: &[&str], variables: &[(&str, &str)]) -> Result<Systems, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let manifest = dir.path().join("crucible.toml");
+        let mut text = String::from(
+            "[repo]\npath = \"up\"\n[agent]\nbackend = \"command\"\nagent_cmd = \"a\"\n[judge]\nmeasure_cmd = \"m\"\ndirection = \"lower\"\n",
+        );
+        for system in systems_declared {
+            let name = format!("{}_TOKEN", system.to_uppercase());
+            text.push_str(&format!(
+                "[[capabilities.secret]]\nname = \"{name}\"\ncontext = \"broker\"\nsystem = \"{system}\"\nscope = \"s\"\n"
+            ));
+        }
+        std::fs::write(&manifest, text).unwrap();
+        let plan = RunPlan::resolve(Pack::load(&manifest).unwrap(), &Overrides::default()).unwrap();
+        let mut env = Environment::empty();
+        for (name, value) in variables {
+            env.set(name, value);
+        }
+        systems(&plan, &env).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_system_is_there_with_its_credential_and_its_place_and_otherwise_staged() {
+        let token = ("JIRA_TOKEN", "canary");
+        let url = ("JIRA_URL", "https://jira.example");
+        assert_eq!(read(&["jira"], &[url]), Ok(Systems::default()), "no value, no system");
+        assert_eq!(read(&[], &[token, url]), Ok(Systems::default()), "an undeclared value is not used");
+        let jira = read(&["jira"], &[token, url, ("JIRA_USER", "me")]).unwrap().tracker.unwrap();
+        assert_eq!((jira.kind, jira.user.as_deref()), (TrackerKind::Jira, Some("me")));
+        let github = read(&["github"], &[("GITHUB_TOKEN", "canary")]).unwrap().tracker.unwrap();
+        assert_eq!(github.url, GITHUB);
+        let registry = read(&[], &[("REGISTRY_HOST", "127.0.0.1:5000")]).unwrap().registry.unwrap();
+        assert_eq!(registry.password, None, "a registry without a credential is one");
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_told_and_no_credential_with_it() {
+        let token = ("JIRA_TOKEN", "canary");
+        for (declared, variables, said) in [
+            (&["jira"][..], &[token][..], "JIRA_URL"),
+            (&["jira"], &[token, ("JIRA_URL", "http://jira.example")], "anybody on the way"),
+            (&["jira", "github"], &[token, ("GITHUB_TOKEN", "canary")], "choose a tracker"),
+            (&["registry"], &[("REGISTRY_TOKEN", "canary")], "REGISTRY_HOST"),
+            (&["slack"], &[("SLACK_TOKEN", "canary")], "https://"),
+        ] {
+            let error = read(declared, variables).unwrap_err();
+            assert!(error.contains(said) && !error.contains("canary"), "{error}");
+        }
+    }
+}
