@@ -6,7 +6,11 @@ use crate::support::source_tree;
 
 /// The modules of the engine, low to high: each uses only those before it.
 const ENGINE_LAYERS: [&str; 13] = [
-    "sys", "score", "log", "manifest", "pack", "plan", "world", "agent", "judge", "decide", "report", "run",
+    "sys",
+    "score",
+    "log",
+    "admission",
+    "manifest", "pack", "plan", "world", "agent", "judge", "decide", "report", "run",
     "cli",
 ];
 

@@ -7,7 +7,7 @@ pub mod turn;
 pub mod wire;
 pub mod write;
 
-pub use read::{Entry, LogReader, ReadError};
+pub use read::{Entry, Lines, LogReader, ReadError};
 pub use row::{Decision, Evidence, RowWire};
 pub use turn::{EscalationWire, TurnWire};
 pub use wire::{AgentEvent, EndingCause, Outcome, Phase, RecoveryClass, SessionEvent, TaskStatus};

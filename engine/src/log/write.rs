@@ -6,6 +6,8 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use super::wire::SessionEvent;
 use crate::sys::clock::{Clock, rfc3339};
 use crate::sys::fault::{point, point_after};
@@ -23,7 +25,7 @@ pub enum Durability {
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The file system refused.
-    #[error("append to the session log {path}")]
+    #[error("append to the log {path}")]
     Io {
         /// The log.
         path: PathBuf,
@@ -31,14 +33,14 @@ pub enum LogError {
         source: io::Error,
     },
     /// Somebody took the file away while it was written: what is appended would be read by nobody.
-    #[error("append to the session log {0}: it was removed or replaced")]
+    #[error("append to the log {0}: it was removed or replaced")]
     Replaced(PathBuf),
     /// The event has no JSON form.
-    #[error("encode a session event")]
+    #[error("encode a line of the log")]
     Encode(#[from] serde_json::Error),
 }
 
-/// The append end of `session.jsonl`. Another process may append to the same file: each line is one write
+/// The append end of `session.jsonl`, or of another file with the same envelope. Another process may append to the same file: each line is one write
 /// under an exclusive lock, so that lines stay whole and `seq` counts through.
 #[derive(Debug)]
 pub struct SessionLog {
@@ -69,16 +71,33 @@ impl SessionLog {
     /// # Errors
     /// When the line could not be written whole; what was written of it is taken back.
     pub fn append(&mut self, event: &SessionEvent, durability: Durability) -> Result<u64, LogError> {
-        let body = serde_json::to_vec(event)?;
+        self.append_line(event, durability)
+    }
+
+    /// Appends one line of another kind, a JSON object without its envelope, and returns its sequence number.
+    ///
+    /// # Errors
+    /// As [`SessionLog::append`].
+    pub fn append_line<T: Serialize>(&mut self, line: &T, durability: Durability) -> Result<u64, LogError> {
+        let body = serde_json::to_vec(line)?;
         self.check_place()?;
         point("log: before a line");
         let seq = self.append_locked(&body).map_err(|source| self.failed(source))?;
         point("log: after a line");
         if durability == Durability::Durable {
-            self.file.sync_data().map_err(|source| self.failed(source))?;
-            point("log: after a flush");
+            self.sync()?;
         }
         Ok(seq)
+    }
+
+    /// Brings every line that was appended to the disk.
+    ///
+    /// # Errors
+    /// When the disk refuses: what was appended may be lost with the machine.
+    pub fn sync(&self) -> Result<(), LogError> {
+        self.file.sync_data().map_err(|source| self.failed(source))?;
+        point("log: after a flush");
+        Ok(())
     }
 
     fn append_locked(&mut self, body: &[u8]) -> io::Result<u64> {
