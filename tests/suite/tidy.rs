@@ -5,12 +5,21 @@ use std::path::{Path, PathBuf};
 use crate::support::source_tree;
 
 /// The modules of the engine, low to high: each uses only those before it.
-const ENGINE_LAYERS: [&str; 13] = [
+const ENGINE_LAYERS: [&str; 15] = [
     "sys",
     "score",
     "log",
     "admission",
-    "manifest", "pack", "plan", "world", "agent", "judge", "decide", "report", "run",
+    "manifest",
+    "pack",
+    "plan",
+    "world",
+    "agent",
+    "judge",
+    "decide",
+    "report",
+    "control",
+    "run",
     "cli",
 ];
 

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use super::operator::args::{
+    ApproveArgs, BudgetArgs, DenyArgs, InputArgs, RescopeArgs, StatusArgs, SteerArgs, TailArgs,
+};
 use crate::report::Ui;
 use crate::score::Direction;
 
@@ -48,6 +51,28 @@ pub enum Command {
     Audit(AuditArgs),
     /// Decide every keep of a session log again, and print the first line that does not follow
     Replay(ReplayArgs),
+    /// Show where a run stands
+    Status(StatusArgs),
+    /// Show the lines of a run's session log
+    Tail(TailArgs),
+    /// Say something to the agent: it stands in the prompt of the next turn
+    Steer(SteerArgs),
+    /// Begin no further iteration until `resume`
+    Pause(InputArgs),
+    /// Go on after `pause`
+    Resume(InputArgs),
+    /// End the run after the running iteration
+    Stop(InputArgs),
+    /// End the run now, and put the workspace back
+    Abort(InputArgs),
+    /// Set other ceilings
+    Budget(BudgetArgs),
+    /// Grant what the agent asked for
+    Approve(ApproveArgs),
+    /// Refuse what the agent asked for
+    Deny(DenyArgs),
+    /// Measure in another regime from the next iteration on, against a new baseline
+    Rescope(RescopeArgs),
     /// Print completions for a shell
     Completions {
         /// The shell to complete for
@@ -260,17 +285,35 @@ pub struct CheckArgs {
 }
 
 /// Subcommands of the contract that this build does not have.
-pub const ABSENT_COMMANDS: [&str; 14] = [
-    "scope", "ps", "deploy", "watch-pr", "plan", "status", "tail", "steer", "pause", "resume", "stop",
-    "abort", "outbox", "doctor",
-];
+pub const ABSENT_COMMANDS: [&str; 7] =
+    ["scope", "ps", "deploy", "watch-pr", "plan", "outbox", "doctor"];
 
 /// Subcommands that this build has.
-pub const COMMANDS: [&str; 9] =
-    ["run", "init", "check", "gateway", "schema", "egress", "audit", "replay", "completions"];
+pub const COMMANDS: [&str; 20] = [
+    "run",
+    "init",
+    "check",
+    "gateway",
+    "schema",
+    "egress",
+    "audit",
+    "replay",
+    "status",
+    "tail",
+    "steer",
+    "pause",
+    "resume",
+    "stop",
+    "abort",
+    "budget",
+    "approve",
+    "deny",
+    "rescope",
+    "completions",
+];
 
 /// A duration in the friendly format, longer than nothing.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let parsed: jiff::SignedDuration =
         text.parse().map_err(|_| "not a duration: write 90s, 10m or 1h30m".to_owned())?;
     match Duration::try_from(parsed) {

@@ -24,6 +24,8 @@ pub enum Exit {
     Check,
     /// A required layer of the sandbox cannot be had here.
     Sandbox,
+    /// No run is live that could take a command.
+    NotLive,
     /// A ceiling refused further work.
     Budget,
     /// An operator ended the run.
@@ -35,7 +37,7 @@ pub enum Exit {
 }
 
 /// Each code with its number and meaning: the source of `docs/src/exit-codes.md`.
-const TABLE: [(Exit, u8, &str); 13] = [
+const TABLE: [(Exit, u8, &str); 14] = [
     (Exit::Ok, 0, "It did what was asked. A run was solved or ran all its iterations."),
     (Exit::Failure, 1, "The engine could not go on: the disk, git, a restore. The message names the cause."),
     (Exit::Usage, 2, "The arguments are wrong, or ask for something that this build does not have."),
@@ -57,6 +59,7 @@ const TABLE: [(Exit, u8, &str); 13] = [
         8,
         "A layer that the sandbox must have cannot be had here. The message names it and the remedy.",
     ),
+    (Exit::NotLive, 9, "No run is live at the state directory or address, so nobody took the command."),
     (Exit::Budget, 10, "A run ended because a ceiling refused further work."),
     (Exit::Stopped, 11, "A run was ended by its operator."),
     (Exit::Escalated, 12, "A run ended because the agent gave up and said why."),

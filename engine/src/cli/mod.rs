@@ -13,6 +13,7 @@ pub mod init;
 mod judged;
 pub mod replay;
 mod resumed;
+pub mod operator;
 pub mod run;
 
 use std::process::ExitCode;
@@ -58,6 +59,17 @@ fn other(command: Command) -> Result<Exit, CliError> {
         Command::Egress { command: EgressCommand::Explain(args) } => egress::explain(&args),
         Command::Audit(args) => audit::audit(&args),
         Command::Replay(args) => replay::replay(&args),
+        Command::Status(args) => operator::status::status(&args),
+        Command::Tail(args) => operator::tail::tail(&args),
+        Command::Steer(args) => operator::send::steer(&args),
+        Command::Pause(args) => operator::send::bare("pause", &args),
+        Command::Resume(args) => operator::send::bare("resume", &args),
+        Command::Stop(args) => operator::send::bare("stop", &args),
+        Command::Abort(args) => operator::send::bare("abort", &args),
+        Command::Budget(args) => operator::send::budget(&args),
+        Command::Approve(args) => operator::send::approve(&args),
+        Command::Deny(args) => operator::send::deny(&args),
+        Command::Rescope(args) => operator::send::rescope(&args),
         Command::Schema => {
             run::print(&format!("{:#}\n", crate::manifest::schema()))?;
             Ok(Exit::Ok)
