@@ -20,6 +20,9 @@ mod sandbox;
 
 pub use sandbox::SandboxPlan;
 
+/// The file by which operators steer, beside the manifest.
+const STEER_FILE: &str = "STEER.md";
+
 /// How many iterations a run has unless the command line says.
 pub const DEFAULT_ITERATIONS: u32 = 20;
 
@@ -74,6 +77,8 @@ pub struct RunPlan {
     pub world: WorldPlan,
     /// When the run ends at the latest.
     pub limits: Limits,
+    /// The file by which operators steer (note N1).
+    pub steer: PathBuf,
 }
 
 /// Where the upstream comes from.
@@ -158,6 +163,8 @@ pub struct Limits {
     pub iterations: u32,
     /// In US dollars, finite and more than none.
     pub max_cost: Option<f64>,
+    /// How long the loop waits for an answer to an ask of the agent's; for ever where there is none.
+    pub max_park: Option<Duration>,
     /// From the start of the run; more than none.
     pub max_time: Option<Duration>,
 }
@@ -177,6 +184,10 @@ pub struct Overrides {
     pub max_time: Option<Duration>,
     /// `--max-cost`, in US dollars.
     pub max_cost: Option<f64>,
+    /// `--max-park`.
+    pub max_park: Option<Duration>,
+    /// `--steer`, absolute.
+    pub steer: Option<PathBuf>,
 }
 
 /// Why a pack and a command line make no run.
@@ -282,6 +293,7 @@ impl RunPlan {
             judge: judge(manifest.judge),
             world: world(manifest.world),
             limits,
+            steer: overrides.steer.clone().unwrap_or_else(|| manifest_dir.join(STEER_FILE)),
             manifest_dir,
         })
     }
@@ -310,7 +322,8 @@ fn limits(overrides: &Overrides) -> Result<Limits, PlanError> {
     if let Some(cost) = overrides.max_cost.filter(|cost| !cost.is_finite() || *cost <= 0.0) {
         return Err(PlanError::NoCost(cost));
     }
-    Ok(Limits { iterations, max_time: overrides.max_time, max_cost: overrides.max_cost })
+    let Overrides { max_time, max_cost, max_park, .. } = *overrides;
+    Ok(Limits { iterations, max_time, max_cost, max_park })
 }
 
 fn goal(pack: &Pack, overrides: &Overrides) -> Result<String, PlanError> {

@@ -40,6 +40,12 @@ impl Key {
         Key(format!("{OWN_KEYS}{rest}"))
     }
 
+    /// A key that stands in a record.
+    #[must_use]
+    pub fn known(text: String) -> Key {
+        Key(text)
+    }
+
     /// As it is written.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -11,4 +11,4 @@ pub use book::{Admission, Book, Refusal, Settlement};
 pub use input::{Budget, Command, Fields, Input, InputError, Key};
 pub use ledger::{Admitted, Ledger, LedgerError};
 pub use owed::{Owed, Told, grant_key, owed};
-pub use wire::Line;
+pub use wire::{Line, heard, told};

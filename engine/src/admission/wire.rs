@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::book::Settlement;
 use super::input::{Command, Fields, Input, Key};
+use crate::log::InputWire;
 
 /// One line of the ledger without its envelope.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,7 +71,7 @@ impl Line {
         if head.v != 1 {
             return None;
         }
-        let key = serde_json::from_value(flat.key.clone().into()).ok()?;
+        let key = Key::known(flat.key.clone());
         match flat.kind.as_str() {
             ADMITTED => Some(Line::Admitted { key, input: flat.into_input() }),
             SETTLED => {
@@ -123,6 +124,23 @@ impl Serialize for Line {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         Flat::of(self).serialize(serializer)
     }
+}
+
+/// An input as the session log tells that it was taken up.
+#[must_use]
+pub fn told(key: &Key, input: &Input) -> InputWire {
+    let Fields { text, handle, reason, regime, max_cost, max_secs, iterations } = input.fields();
+    let (key, input) = (key.to_string(), input.command().token().to_owned());
+    InputWire { key, input, text, handle, reason, regime, max_cost, max_secs, iterations }
+}
+
+/// What [`told`] told; `None` where this build does not know it.
+#[must_use]
+pub fn heard(wire: &InputWire) -> Option<(Key, Input)> {
+    let InputWire { key, input, text, handle, reason, regime, max_cost, max_secs, iterations } = wire.clone();
+    let fields = Fields { text, handle, reason, regime, max_cost, max_secs, iterations };
+    let input = Input::new(Command::of(&input)?, fields).ok()?;
+    Some((Key::known(key), input))
 }
 
 #[cfg(test)]

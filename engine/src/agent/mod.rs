@@ -4,6 +4,7 @@
 pub mod marker;
 pub mod output;
 pub mod prompt;
+pub mod results;
 pub mod sandbox;
 pub mod status;
 pub mod turn;
@@ -12,6 +13,7 @@ pub mod usage;
 pub use marker::{Escalation, Markers};
 pub use output::with_last_line;
 pub use prompt::{Template, Values};
+pub use results::Results;
 pub use sandbox::SandboxTurn;
 pub use status::{Brief, Recent};
 pub use turn::{CommandTurn, TurnError, TurnTerms, Turned};

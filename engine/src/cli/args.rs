@@ -218,6 +218,18 @@ pub struct RunArgs {
     /// Archive an unfinished run and start a new one
     #[arg(long)]
     pub fresh: bool,
+    /// A file to steer by: what is written there stands in the next prompt [default: `STEER.md` beside the manifest]
+    #[arg(long, value_name = "PATH")]
+    pub steer: Option<PathBuf>,
+    /// How long to wait for an answer to what the agent asks for [default: for ever]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub max_park: Option<Duration>,
+    /// A loopback address to hear operators at, besides the socket in the state directory
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "control_token_file")]
+    pub control_addr: Option<SocketAddr>,
+    /// A file whose first line is the token that they must show there
+    #[arg(long, value_name = "PATH", requires = "control_addr")]
+    pub control_token_file: Option<PathBuf>,
     /// How to tell what happens: auto, stream or headless
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub ui: Ui,
@@ -232,8 +244,6 @@ pub struct RunArgs {
 /// Options of the contract that this build does not have: known, so that they are refused by name.
 #[derive(Debug, Clone, Args)]
 pub struct AbsentArgs {
-    #[arg(long, hide = true, value_name = "PATH")]
-    steer: Option<String>,
     #[arg(long, hide = true, value_name = "N")]
     wide: Option<String>,
     #[arg(long, hide = true, value_name = "K")]
@@ -251,7 +261,6 @@ impl AbsentArgs {
     #[must_use]
     pub fn given(&self) -> Option<&'static str> {
         let given = [
-            ("--steer", self.steer.is_some()),
             ("--wide", self.wide.is_some()),
             ("--wide-keep", self.wide_keep.is_some()),
             ("--param", !self.param.is_empty()),

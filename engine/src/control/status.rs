@@ -60,7 +60,7 @@ pub struct Waiting {
     /// The agent's name for the request.
     pub trace_id: String,
     /// `block` or `continue`.
-    pub mode: String,
+    pub mode: &'static str,
 }
 
 /// An input without a settlement.
@@ -125,8 +125,17 @@ impl Status {
                     _ => {}
                 }
             }
-            SessionEvent::Budget { spent, elapsed_secs } => {
+            SessionEvent::Budget { spent, elapsed_secs, .. } => {
                 (self.spent, self.elapsed_secs) = (*spent, *elapsed_secs);
+            }
+            SessionEvent::ApprovalWait { handle, trace_id, mode } => {
+                let (handle, trace_id, mode) = (handle.clone(), trace_id.clone(), mode.token());
+                self.waiting = Some(Waiting { handle, trace_id, mode });
+            }
+            SessionEvent::ApprovalResolved { .. } => self.waiting = None,
+            SessionEvent::Segment { baseline_score, regime, .. } => {
+                (self.baseline_score, self.best_score) = (*baseline_score, *baseline_score);
+                self.regime = Some(regime.clone());
             }
             SessionEvent::Shutdown { outcome, reason } => {
                 (self.outcome, self.reason) = (Some(*outcome), Some(reason.clone()));

@@ -1,12 +1,14 @@
 //! Turns what happened in a run into lines of `state/session.jsonl`, and back (contract §7, note N9).
 //! It refuses to know why anything happened.
 
+mod operator;
 pub mod read;
 pub mod row;
 pub mod turn;
 pub mod wire;
 pub mod write;
 
+pub use operator::{ApprovalOutcome, AskMode, AskWire, InputWire};
 pub use read::{Entry, Lines, LogReader, ReadError};
 pub use row::{Decision, Evidence, RowWire};
 pub use turn::{EscalationWire, TurnWire};

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::operator::{ApprovalOutcome, AskMode, InputWire};
 use super::row::RowWire;
 use super::turn::TurnWire;
 use crate::score::{Direction, Score};
@@ -355,6 +356,36 @@ pub enum SessionEvent {
         reason: String,
         /// What it bases that on.
         evidence: Value,
+    },
+    /// The run took up an input of an operator's (our addition).
+    Input(Box<InputWire>),
+    /// The agent asked for what only an operator can grant (contract §7).
+    ApprovalWait {
+        /// What is asked for.
+        handle: String,
+        /// The agent's name for the request.
+        trace_id: String,
+        /// Whether the loop waits.
+        mode: AskMode,
+    },
+    /// The ask has its answer (contract §7).
+    ApprovalResolved {
+        /// Which.
+        outcome: ApprovalOutcome,
+        /// Why, for a person.
+        reason: String,
+    },
+    /// Scores are measured against another baseline from here on (note N9).
+    Segment {
+        /// A hash over goal, objective and regime.
+        fingerprint: String,
+        /// The best candidate's score in the new regime.
+        baseline_score: Option<Score>,
+        /// The regime's label.
+        regime: String,
+        /// The key of the rescope in the ledger (our addition).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<String>,
     },
     /// What has been spent so far.
     Budget {

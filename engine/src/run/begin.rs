@@ -18,8 +18,11 @@ use tokio_util::sync::CancellationToken;
 use super::egress::{Broker, EgressError, SELF_TEST};
 use super::hands::{Apply, Tools, Turn};
 use super::replay::Divergence;
+use super::steer_file;
 use super::statedir::{AUDIT_FILE, StateError};
-use crate::agent::{CommandTurn, SandboxTurn, Template};
+use crate::admission::LedgerError;
+use crate::agent::{Results, CommandTurn, SandboxTurn, Template};
+use crate::control::ControlError;
 use crate::judge::Measure;
 use crate::log::{LogError, ReadError, SessionEvent};
 use crate::plan::{RepoPlan, RunPlan, SandboxPlan};
@@ -59,6 +62,12 @@ pub enum RunError {
     /// Nobody answers for the sandboxes.
     #[error(transparent)]
     Egress(#[from] EgressError),
+    /// Operators cannot be heard.
+    #[error("let operators control the run")]
+    Control(#[from] ControlError),
+    /// What operators say cannot be recorded.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
     /// Pack commands cannot be run here.
     #[error("run the pack's commands")]
     Keeper(#[from] KeeperError),
@@ -100,7 +109,7 @@ pub fn spec(plan: &RunPlan, env: &Environment, run: String) -> Spec {
         (None, RepoPlan::Path { path, reference }) => (Source::Local(path.clone()), reference.as_ref()),
     };
     let inside = |path: &PathBuf| path.strip_prefix(&plan.workspace_dir).ok().map(PathBuf::from);
-    let own = [plan.state_dir.clone(), plan.manifest_dir.join("STEER.md")];
+    let own = [plan.state_dir.clone(), plan.steer.clone(), steer_file::aside(&plan.steer)];
     let place = Place {
         state_dir: plan.state_dir.clone(),
         workspace: plan.workspace_dir.clone(),
@@ -158,6 +167,7 @@ pub(super) fn tools(
             .map(|command| Apply { apply_cmd: command.to_string(), timeout: Some(plan.world.timeout) }),
         measure: measure(plan, env),
         frozen,
+        results: Results::default(),
         tell,
         clock,
     }

@@ -14,7 +14,7 @@ use super::event::{Candidate, EventKind, TaskEnd, TaskReport, TurnReport};
 use super::graph::TaskId;
 use crate::agent::status::status;
 use crate::agent::{
-    Brief, CommandTurn, Markers, SandboxTurn, Template, TurnError, TurnTerms, Turned, Usage, Values,
+    Brief, CommandTurn, Markers, Results, SandboxTurn, Template, TurnError, TurnTerms, Turned, Usage, Values,
     with_last_line,
 };
 use crate::judge::{Fault, Known, Measure, Reading};
@@ -65,6 +65,8 @@ pub struct Tools {
     pub measure: Measure,
     /// The frozen injects.
     pub frozen: FrozenFiles,
+    /// The agent's memory of the run.
+    pub results: Results,
     /// Where lines for the log go while a job runs.
     pub tell: UnboundedSender<SessionEvent>,
     /// Times the tasks.
@@ -121,6 +123,13 @@ impl<W: World> Hands<W> {
                 self.tell_notes();
                 return EventKind::Recalled(found.map_err(|error| chain(&error)));
             }
+            Job::Hold { until } => {
+                let released = tokio::select! {
+                    () = cancel.cancelled() => false,
+                    () = super::shell::until(until, &self.tools.clock) => true,
+                };
+                return EventKind::Released { timed_out: released };
+            }
             Job::Wait { pause } => {
                 // Whoever ends the pause early decides what follows.
                 let _ = tokio::time::timeout(pause, cancel.cancelled()).await;
@@ -157,16 +166,18 @@ impl<W: World> Hands<W> {
     ) -> Result<TaskReport, Broken> {
         self.put_frozen_back()?;
         let status = status(brief);
-        let values = Values { goal: &self.tools.goal, status: &status, steer: "" };
+        self.tell_results(brief);
+        let values = Values { goal: &self.tools.goal, status: &status, steer: &brief.steer };
         let prompt = self.tools.method.render(values);
         let terms = TurnTerms { cost_left: brief.cost_left };
-        let Turned { failure, transport, retry_after, usage, killed, dropped, .. } =
+        let Turned { failure, transport, retry_after, usage, killed, dropped, started, .. } =
+           
             self.turn(brief.iter, &prompt, terms, cancel).await?;
         aside.killed = killed;
         let who = if transport.is_some() { "the turn" } else { "the agent" };
         let failure = failure.map(|how| format!("{who} {how}"));
         let mut report =
-            TurnReport { failure, transport, retry_after, usage, dropped, ..TurnReport::default() };
+            TurnReport { failure, transport, retry_after, usage, started, dropped, ..TurnReport::default() };
         if self.missing()?.is_none() {
             aside.frozen_restored = self.put_frozen_back()?;
             self.take_markers(&mut report);
@@ -174,12 +185,20 @@ impl<W: World> Hands<W> {
         Ok(TaskReport::Proposed(Box::new(report)))
     }
 
+    /// Writes the agent's memory of the run. Where it cannot be had the agent goes without.
+    fn tell_results(&mut self, brief: &Brief) {
+        if let Err(msg) = self.tools.results.write(&self.tools.workspace, brief) {
+            let _ = self.tools.tell.send(SessionEvent::Note { msg });
+        }
+    }
+
     /// Reads and removes what the agent left for the engine.
     fn take_markers(&self, report: &mut TurnReport) {
         let root = Root::open(&self.tools.workspace);
         let taken = root.and_then(|root| Ok((Markers::take(&root)?, Usage::take(&root)?)));
         match taken {
-            Ok((Markers { account, escalation, refused }, (usage, unread))) => {
+            Ok((Markers { account, escalation, ask, refused }, (usage, unread))) => {
+                report.ask = ask;
                 report.account = account;
                 report.escalation = escalation;
                 report.dropped.extend(refused.into_iter().chain(unread));
@@ -207,7 +226,10 @@ impl<W: World> Hands<W> {
         match self.tools.turn.clone() {
             Turn::Host(turn) => match turn.run(&self.tools.keeper, prompt, terms, cancel, &mut say).await {
                 Ok(turned) => Ok(turned),
-                Err(TurnError::Keeper(error)) => Ok(Turned::failed(survivable(&error)?)),
+                Err(TurnError::Keeper(error)) => {
+                    let started = !matches!(error, KeeperError::Start { .. });
+                    Ok(Turned { started, ..Turned::failed(survivable(&error)?) })
+                }
                 Err(error) => Ok(Turned::failed(format!("failed to {}", chain(&error)))),
             },
             Turn::Sandbox(turn) => {

@@ -2,17 +2,20 @@
 //! It refuses to know how a log line looks and how a file is restored.
 
 pub mod begin;
+pub mod bridge;
 pub mod conduct;
 pub mod effect;
 pub mod egress;
 pub mod event;
 pub mod graph;
 pub mod hands;
+pub mod operator;
 pub mod replay;
 mod settling;
 pub mod shell;
 pub mod state;
 pub mod statedir;
+pub mod steer_file;
 pub mod step;
 pub mod tail;
 

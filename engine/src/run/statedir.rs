@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use super::tail::{self, LogEnd};
 use crate::log::{LogError, SessionLog};
+use crate::control::{LEDGER_FILE, SOCKET_FILE};
 use crate::sys::clock::Clock;
 use crate::sys::fault::point;
 use crate::sys::fs::{FsError, PrivateFile, create_private_dir, private_file, read_bounded, unguessable};
@@ -22,9 +23,10 @@ pub const AUDIT_FILE: &str = "egress.jsonl";
 pub const LOG_FILE: &str = "session.jsonl";
 
 /// What belongs to one run and is put away with it. The lock and the workspace's ownership stay.
-const OF_ONE_RUN: [&str; 9] = [
+const OF_ONE_RUN: [&str; 10] = [
     AUDIT_FILE,
     LOG_FILE,
+    LEDGER_FILE,
     "report.json",
     "control.json",
     "git",
@@ -35,8 +37,17 @@ const OF_ONE_RUN: [&str; 9] = [
 ];
 
 /// What else the engine puts into a state directory.
-const OF_THE_DIRECTORY: [&str; 7] =
-    [LOCK_FILE, CLAIM_FILE, "workspace.new", "archive", "git.full", "gateway", MARK_FILE];
+const OF_THE_DIRECTORY: [&str; 9] = [
+    LOCK_FILE,
+    CLAIM_FILE,
+    "workspace.new",
+    "archive",
+    "git.full",
+    "gateway",
+    MARK_FILE,
+    SOCKET_FILE,
+    "control.new",
+];
 
 /// What the commands of every run of this directory carry, see [`StateDir::mark`].
 const MARK_FILE: &str = "mark";
@@ -198,6 +209,18 @@ impl StateDir {
     #[must_use]
     pub fn report(&self) -> PathBuf {
         self.path.join("report.json")
+    }
+
+    /// `admissions.jsonl`
+    #[must_use]
+    pub fn ledger(&self) -> PathBuf {
+        self.path.join(LEDGER_FILE)
+    }
+
+    /// `control.sock`
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.path.join(SOCKET_FILE)
     }
 
     /// `control.json`
