@@ -126,18 +126,18 @@ impl Serialize for Line {
     }
 }
 
-/// An input as the session log tells that it was taken up.
+/// An input as the session log tells that it was taken up, while the run waited for `stage`.
 #[must_use]
-pub fn told(key: &Key, input: &Input) -> InputWire {
+pub fn told(key: &Key, input: &Input, stage: &str) -> InputWire {
     let Fields { text, handle, reason, regime, max_cost, max_secs, iterations } = input.fields();
-    let (key, input) = (key.to_string(), input.command().token().to_owned());
-    InputWire { key, input, text, handle, reason, regime, max_cost, max_secs, iterations }
+    let (key, input, stage) = (key.to_string(), input.command().token().to_owned(), stage.to_owned());
+    InputWire { key, input, stage, text, handle, reason, regime, max_cost, max_secs, iterations }
 }
 
 /// What [`told`] told; `None` where this build does not know it.
 #[must_use]
 pub fn heard(wire: &InputWire) -> Option<(Key, Input)> {
-    let InputWire { key, input, text, handle, reason, regime, max_cost, max_secs, iterations } = wire.clone();
+    let InputWire { key, input, text, handle, reason, regime, max_cost, max_secs, iterations, .. } = wire.clone();
     let fields = Fields { text, handle, reason, regime, max_cost, max_secs, iterations };
     let input = Input::new(Command::of(&input)?, fields).ok()?;
     Some((Key::known(key), input))

@@ -10,6 +10,9 @@ pub struct InputWire {
     pub key: String,
     /// The command's token.
     pub input: String,
+    /// What the run waited for when it took it up.
+    #[serde(default)]
+    pub stage: String,
     /// The words of a steer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,

@@ -78,6 +78,7 @@ impl Stage {
             Stage::Task(_) => "task",
             Stage::Recording(_) => "record",
             Stage::Waiting => "wait",
+            Stage::Held => "hold",
             Stage::Recalling => "recall",
             Stage::Snapshotting => "snapshot",
             Stage::Restoring => "restore",

@@ -26,7 +26,9 @@ pub(super) fn infer(state: &State, line: &SessionEvent) -> Result<EventKind, Str
             EndingCause::Broken => {}
         }
     }
-    if let SessionEvent::Input(input) = line {
+    if let SessionEvent::Input(input) = line
+        && input.stage == state.stage.token()
+    {
         let (key, input) = heard(input).ok_or("this build does not know the input")?;
         return Ok(EventKind::Admitted(Box::new(Arrival { key, input })));
     }

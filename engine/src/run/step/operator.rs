@@ -23,7 +23,8 @@ impl Fold {
     /// Takes an input up. It stands in the log before anything follows from it.
     pub(super) fn admitted(&mut self, arrival: Arrival) {
         let Arrival { key, input } = arrival;
-        self.log(SessionEvent::Input(Box::new(told(&key, &input))), Durability::Buffered);
+        let line = told(&key, &input, self.state.stage.token());
+        self.log(SessionEvent::Input(Box::new(line)), Durability::Buffered);
         match input {
             Input::Steer { text } => return self.state.operator.steers.push_back((key, text)),
             Input::Approve { handle, regime } => self.approve(key, handle.as_deref(), regime),
