@@ -29,7 +29,7 @@ fn terms(iterations: u32, direction: Direction) -> Terms {
 
 /// One answer of a world that does as it likes.
 #[derive(Debug, Clone)]
-enum Move {
+pub(super) enum Move {
     Good,
     Fail,
     Reading {
@@ -178,11 +178,14 @@ impl Played {
         self.clock += 1;
         let was_over = self.state.stage == Stage::Over && !matches!(kind, EventKind::Resumed { .. });
         let at = self.began.1 + Duration::from_secs(self.clock - self.began.0);
-        let (state, effects) = step(self.state.clone(), Event { at, kind });
+        let (before, (state, effects)) = (self.state.clone(), step(self.state.clone(), Event { at, kind }));
         assert!(!was_over || effects.is_empty(), "an effect after the end: {effects:?}");
         self.state = state;
         let mut granted = Vec::new();
-        let mut decided = self.state.left.is_some()
+        // A baseline of another regime decides nothing about a candidate.
+        let rebasing = before.current.as_ref().is_some_and(|current| current.rebase.is_some());
+        let mut decided = rebasing
+            || self.state.left.is_some()
             || self.lines.iter().any(|(line, _)| matches!(line, SessionEvent::Recovery { .. }));
         for effect in effects {
             match effect {
@@ -228,6 +231,10 @@ impl Played {
 
     /// An operator says something.
     pub(super) fn say(&mut self, input: Input) {
+        if self.state.stage == Stage::Over {
+            // Nobody is heard any more.
+            return;
+        }
         let key = Key::known(format!("k{}", self.clock));
         self.admit(Arrival { key, input });
     }

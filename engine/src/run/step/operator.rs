@@ -1,6 +1,8 @@
 //! Turns inputs of operators, and asks of the agent, into what the loop does at the next head of an iteration (§7.1).
 //! It refuses to know how an input arrived: it is recorded already, and settled by its key.
 
+use std::time::Duration;
+
 use sha2::{Digest, Sha256};
 
 use super::Fold;
@@ -200,7 +202,8 @@ impl Fold {
         }
         let iter = self.state.iter;
         self.enter(Phase::Baseline, iter);
-        let mut current = Iteration::new(self.at, RowWire::new(iter, Decision::Baseline));
+        // It has no row that would tell how long it took.
+        let mut current = Iteration::new(Duration::ZERO, RowWire::new(iter, Decision::Baseline));
         current.rebase = Some((key, regime));
         for (id, task) in self.state.terms.graph.tasks() {
             if task.op == Op::Propose {
