@@ -11,6 +11,7 @@
 
 mod cases;
 mod cli;
+mod control;
 mod egress;
 mod examples;
 mod judge;
