@@ -77,7 +77,88 @@ pub struct RunPlan {
     pub judge: JudgePlan,
     /// What makes a candidate live and takes it back.
     pub world: WorldPlan,
-    /// What the command line says over the manifest. All paths are absolute, or relative to the process's directory.
+    /// When the run ends at the latest.
+    pub limits: Limits,
+    /// The file by which operators steer (note N1).
+    pub steer: PathBuf,
+}
+
+/// Where the upstream comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RepoPlan {
+    /// Git clones it.
+    Url {
+        /// What git is told.
+        url: RepoUrl,
+        /// What is checked out, or the default branch.
+        reference: Option<GitRef>,
+    },
+    /// A directory of this machine.
+    Path {
+        /// Absolute.
+        path: PathBuf,
+        /// What is checked out, or the current branch.
+        reference: Option<GitRef>,
+    },
+}
+
+/// A command that makes the checkout, run in the manifest's directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetupPlan {
+    /// For `sh -c`.
+    pub command: Command,
+    /// How long it may take.
+    pub timeout: Duration,
+}
+
+/// Who proposes, and what it is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentPlan {
+    /// Named to the command and in the log.
+    pub model: ModelName,
+    /// For `sh -c`, in the workspace or in the sandbox's view of it.
+    pub command: Command,
+    /// The sandbox that the command must run in; without one it runs as the engine's own child.
+    pub sandbox: Option<SandboxPlan>,
+    /// Variables for it.
+    pub env: BTreeMap<EnvName, EnvValue>,
+    /// How long a turn may take.
+    pub timeout: Duration,
+    /// How long a turn may print nothing.
+    pub idle_timeout: Option<Duration>,
+    /// The prompt's template.
+    pub method: String,
+    /// What is to be reached.
+    pub goal: String,
+}
+
+/// Who scores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JudgePlan {
+    /// For `sh -c`, in the workspace.
+    pub measure_cmd: Command,
+    /// Which way a score is better.
+    pub direction: Direction,
+    /// Which way a tiebreak is better.
+    pub tiebreak_direction: Direction,
+    /// What the score is called.
+    pub objective: Objective,
+    /// How long one measure may take.
+    pub timeout: Duration,
+}
+
+/// What makes a candidate live and takes it back, beside git.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorldPlan {
+    /// For `sh -c`, in the workspace.
+    pub apply_cmd: Option<Command>,
+    /// Snapshot and restore, each for `sh -c` in the workspace.
+    pub snapshot_restore: Option<(Command, Command)>,
+    /// How long each may take.
+    pub timeout: Duration,
+}
+
+/// What the command line says over the manifest. All paths are absolute, or relative to the process's directory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides {
     /// `--goal`.

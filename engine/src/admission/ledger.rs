@@ -121,7 +121,9 @@ pub fn read(path: &Path) -> Result<Book, LedgerError> {
     let mut book = Book::default();
     let mut lines = match Lines::open(path) {
         Ok(lines) => lines,
-        Err(ReadError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(book),
+        Err(ReadError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(book);
+        }
         Err(error) => return Err(error.into()),
     };
     while let Some(line) = lines.next_line()? {
@@ -166,10 +168,7 @@ mod tests {
         let mut ledger = open(&path);
         let again = ledger.admit(key("a"), &steer("é")).unwrap();
         assert_eq!(again.admission, Admission::Again(Some(Settlement::Applied)));
-        assert!(matches!(
-            ledger.admit(key("a"), &steer("e")),
-            Err(LedgerError::Refused(Refusal::Conflict))
-        ));
+        assert!(matches!(ledger.admit(key("a"), &steer("e")), Err(LedgerError::Refused(Refusal::Conflict))));
         assert_eq!(ledger.book().owed().map(|(key, _)| key).collect::<Vec<_>>(), [&made.key]);
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3, "a refusal writes nothing");
     }

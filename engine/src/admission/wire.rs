@@ -137,7 +137,8 @@ pub fn told(key: &Key, input: &Input, stage: &str) -> InputWire {
 /// What [`told`] told; `None` where this build does not know it.
 #[must_use]
 pub fn heard(wire: &InputWire) -> Option<(Key, Input)> {
-    let InputWire { key, input, text, handle, reason, regime, max_cost, max_secs, iterations, .. } = wire.clone();
+    let InputWire { key, input, text, handle, reason, regime, max_cost, max_secs, iterations, .. } =
+        wire.clone();
     let fields = Fields { text, handle, reason, regime, max_cost, max_secs, iterations };
     let input = Input::new(Command::of(&input)?, fields).ok()?;
     Some((Key::known(key), input))

@@ -294,8 +294,7 @@ pub struct CheckArgs {
 }
 
 /// Subcommands of the contract that this build does not have.
-pub const ABSENT_COMMANDS: [&str; 7] =
-    ["scope", "ps", "deploy", "watch-pr", "plan", "outbox", "doctor"];
+pub const ABSENT_COMMANDS: [&str; 7] = ["scope", "ps", "deploy", "watch-pr", "plan", "outbox", "doctor"];
 
 /// Subcommands that this build has.
 pub const COMMANDS: [&str; 20] = [

@@ -11,9 +11,9 @@ pub mod exit;
 pub mod gateway;
 pub mod init;
 mod judged;
+pub mod operator;
 pub mod replay;
 mod resumed;
-pub mod operator;
 pub mod run;
 
 use std::process::ExitCode;

@@ -56,9 +56,9 @@ pub fn run(args: &RunArgs) -> Result<Exit, CliError> {
     // Two state directories may name one repository to work in: only one of them at a time.
     let _sole =
         plan.in_place.then(|| SoleUse::of(&plan.workspace_dir)).transpose().map_err(StateError::from)?;
-    let control = args.control_addr.map(|address| {
-        Ok::<_, CliError>((address, operator::token(args.control_token_file.clone())?))
-    });
+    let control = args
+        .control_addr
+        .map(|address| Ok::<_, CliError>((address, operator::token(args.control_token_file.clone())?)));
     let given = Given { env, progress, clock, remarks, control: control.transpose()?, resumed };
     let conducted = runtime.block_on(conduct(&plan, &state, given))?;
     tell(args, &plan, &state, &conducted)?;

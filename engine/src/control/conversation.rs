@@ -221,7 +221,9 @@ impl<S: AsyncRead + AsyncWrite> Talk<S> {
             End::Gone => return,
             End::TooLong => format!("a line has more than {LINE_MAX} bytes"),
             End::Faults => format!("{FAULTS_MAX} lines were no request"),
-            End::Stranger => "the first line must be {\"cmd\":\"auth\",\"token\":…}, with the token".to_owned(),
+            End::Stranger => {
+                "the first line must be {\"cmd\":\"auth\",\"token\":…}, with the token".to_owned()
+            }
         };
         let _ = self.send(&Reply::refused(None, why)).await;
     }

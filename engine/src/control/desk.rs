@@ -6,9 +6,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::status::Status;
-use crate::admission::{
-    Admission, Admitted, Book, Input, Key, Ledger, LedgerError, Refusal, Settlement,
-};
+use crate::admission::{Admission, Admitted, Book, Input, Key, Ledger, LedgerError, Refusal, Settlement};
 use crate::sys::chain;
 
 /// How many entries share a sync.

@@ -175,7 +175,9 @@ mod tests {
     fn every_line_from_a_number_on_is_found_whatever_lies_across_the_pieces() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
-        for lengths in [vec![0, 1, 2], vec![PIECE, 3 * PIECE, 5, PIECE - 40, 7], vec![PIECE - 25; 9], vec![30; 3000]] {
+        for lengths in
+            [vec![0, 1, 2], vec![PIECE, 3 * PIECE, 5, PIECE - 40, 7], vec![PIECE - 25; 9], vec![30; 3000]]
+        {
             let lines: Vec<String> = (1..).zip(&lengths).map(|(seq, length)| line(seq, *length)).collect();
             std::fs::write(&path, lines.concat()).unwrap();
             let step = (lengths.len() / 7).max(1);

@@ -57,7 +57,8 @@ impl Held {
     /// A place for one more, or how long to wait for one.
     fn take(&mut self, now: Duration, known: bool) -> Result<(u64, CancellationToken), Duration> {
         if self.places.len() >= self.most {
-            let quietest = self.places.iter().min_by_key(|(_, place)| (place.known, place.follows, place.heard));
+            let quietest =
+                self.places.iter().min_by_key(|(_, place)| (place.known, place.follows, place.heard));
             let Some((number, place)) = quietest else { return Err(self.quiet) };
             let since = now.saturating_sub(place.heard);
             if since < self.quiet {

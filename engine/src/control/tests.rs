@@ -108,7 +108,10 @@ fn status_tells_the_phase_of_the_log_and_what_is_owed() {
     let mut dial = run.dial();
     dial.ask(&json!({ "cmd": "pause", "id": "p" })).unwrap();
     let status = dial.ask(&json!({ "cmd": "status" })).unwrap();
-    assert_eq!((&status["phase"], &status["iter"], &status["seq"]), (&json!("iteration"), &json!(3), &json!(1)));
+    assert_eq!(
+        (&status["phase"], &status["iter"], &status["seq"]),
+        (&json!("iteration"), &json!(3), &json!(1))
+    );
     assert_eq!(status["owed"], json!([{ "key": "p", "input": "pause" }]));
 }
 
@@ -165,7 +168,10 @@ fn a_control_server_is_never_open() {
     let start = |address: &str, token: &str| {
         let ledger = Ledger::open(&dir.path().join(LEDGER_FILE), Clock::start()).unwrap();
         let tcp = Some((address.parse().unwrap(), token.to_owned()));
-        Control::start(Config { socket: dir.path().join(SOCKET_FILE), log: dir.path().join("log"), tcp }, ledger)
+        Control::start(
+            Config { socket: dir.path().join(SOCKET_FILE), log: dir.path().join("log"), tcp },
+            ledger,
+        )
     };
     for open in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
         assert!(matches!(start(open, "secret"), Err(ControlError::NotLoopback(_))), "{open}");
@@ -207,7 +213,8 @@ fn a_thousand_clients_change_nothing_for_the_loop() {
             let (socket, enough) = (&socket, &enough);
             scope.spawn(move || {
                 while !enough.load(Ordering::Relaxed) {
-                    let clients: Vec<UnixStream> = (0..100).filter_map(|at| client(socket, group + at)).collect();
+                    let clients: Vec<UnixStream> =
+                        (0..100).filter_map(|at| client(socket, group + at)).collect();
                     drop(clients);
                 }
             });

@@ -51,7 +51,11 @@ impl Lines {
     /// When the file cannot be opened.
     pub fn open(path: &Path) -> Result<Lines, ReadError> {
         let file = File::open(path).map_err(|source| ReadError::Io { path: path.to_owned(), source })?;
-        Ok(Lines { lines: BufReader::with_capacity(64 * 1024, file), path: path.to_owned(), line: Vec::new() })
+        Ok(Lines {
+            lines: BufReader::with_capacity(64 * 1024, file),
+            path: path.to_owned(),
+            line: Vec::new(),
+        })
     }
 
     /// The next line; none at the end of the file.

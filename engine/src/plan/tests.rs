@@ -63,7 +63,10 @@ fn the_command_line_beats_the_manifest() {
     });
     let plan = plan.unwrap();
     assert_eq!(plan.agent.goal, "file");
-    assert_eq!(plan.limits, Limits { iterations: 3, max_time: Some(Duration::from_secs(9)), max_cost: None, max_park: None });
+    assert_eq!(
+        plan.limits,
+        Limits { iterations: 3, max_time: Some(Duration::from_secs(9)), max_cost: None, max_park: None }
+    );
     assert_eq!(plan.state_dir, plan.manifest_dir.join("deep/er"));
     let plan = resolve(&text, |_, overrides| overrides.goal = Some("line".into())).unwrap();
     assert_eq!(plan.agent.goal, "line");

@@ -171,7 +171,6 @@ impl<W: World> Hands<W> {
         let prompt = self.tools.method.render(values);
         let terms = TurnTerms { cost_left: brief.cost_left };
         let Turned { failure, transport, retry_after, usage, killed, dropped, started, .. } =
-           
             self.turn(brief.iter, &prompt, terms, cancel).await?;
         aside.killed = killed;
         let who = if transport.is_some() { "the turn" } else { "the agent" };

@@ -123,7 +123,8 @@ mod tests {
         for (at, length) in [("a", STEERS_MAX + 1), ("b", 10), ("c", STEERS_MAX)] {
             operator.steers.push_back((key(at), "x".repeat(length)));
         }
-        let names = |steers: &[(Key, String)]| steers.iter().map(|(key, _)| key.to_string()).collect::<String>();
+        let names =
+            |steers: &[(Key, String)]| steers.iter().map(|(key, _)| key.to_string()).collect::<String>();
         let first = operator.take_steers();
         assert_eq!(names(&first), "a", "one that is too long goes alone");
         let second = operator.take_steers();
@@ -137,7 +138,10 @@ mod tests {
         let mut operator = Operator::default();
         let cost = |cost| Budget { max_cost: Some(cost), ..Budget::default() };
         assert!(operator.put_in_force(key("a"), Budget { iterations: Some(3), ..cost(1.0) }).is_empty());
-        assert!(operator.put_in_force(key("b"), cost(2.0)).is_empty(), "the iterations of the first are left");
+        assert!(
+            operator.put_in_force(key("b"), cost(2.0)).is_empty(),
+            "the iterations of the first are left"
+        );
         assert_eq!(operator.put_in_force(key("c"), cost(3.0)), [key("b")]);
         assert_eq!(operator.ceiling(|budget| budget.max_cost), Some(3.0));
         assert_eq!(operator.ceiling(|budget| budget.iterations), Some(3));

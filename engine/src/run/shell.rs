@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
-use super::effect::{Effect, Job};
 use super::bridge::Bridge;
+use super::effect::{Effect, Job};
 use super::egress::{Broker, Standing};
 use super::event::{Event, EventKind, Interrupt};
 use super::hands::Hands;

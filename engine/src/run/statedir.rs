@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::tail::{self, LogEnd};
-use crate::log::{LogError, SessionLog};
 use crate::control::{LEDGER_FILE, SOCKET_FILE};
+use crate::log::{LogError, SessionLog};
 use crate::sys::clock::Clock;
 use crate::sys::fault::point;
 use crate::sys::fs::{FsError, PrivateFile, create_private_dir, private_file, read_bounded, unguessable};

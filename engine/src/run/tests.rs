@@ -12,7 +12,9 @@ use crate::agent::{Escalation, Usage};
 use crate::control::Arrival;
 use crate::decide::{Rule, Standing, Verdict};
 use crate::judge::{Fault, Known, Reading};
-use crate::log::{ApprovalOutcome, AskMode, AskWire, Decision, Durability, Entry, Outcome, Phase, RowWire, SessionEvent};
+use crate::log::{
+    ApprovalOutcome, AskMode, AskWire, Decision, Durability, Entry, Outcome, Phase, RowWire, SessionEvent,
+};
 use crate::score::{Direction, Score};
 
 fn terms(iterations: u32, direction: Direction) -> Terms {
@@ -277,8 +279,17 @@ impl Played {
                 };
                 // A turn that died may have had its prompt, or not.
                 let started = went != Went::Died || self.clock % 2 == 0;
-                let report =
-                    TurnReport { failure, transport, escalation, usage, account, ask, started, dropped: vec![], retry_after: None };
+                let report = TurnReport {
+                    failure,
+                    transport,
+                    escalation,
+                    usage,
+                    account,
+                    ask,
+                    started,
+                    dropped: vec![],
+                    retry_after: None,
+                };
                 end(task, TaskReport::Proposed(Box::new(report)))
             }
             Job::Record { task, iter } => {
@@ -352,7 +363,9 @@ impl Played {
                 Move::Stop => self.send(EventKind::Interrupted(Interrupt::Stop)),
                 Move::Abort => self.send(EventKind::Interrupted(Interrupt::Abort)),
                 Move::OutOfTime => self.send(EventKind::OutOfTime),
-                Move::Ask(mode, at) => self.answer(Went::Asked(*mode, *at), Some(reading(1, None, false, true))),
+                Move::Ask(mode, at) => {
+                    self.answer(Went::Asked(*mode, *at), Some(reading(1, None, false, true)))
+                }
                 Move::Say(input) => self.say(input.clone()),
                 Move::Stale => {
                     // What the run does not wait for must change nothing.
@@ -489,7 +502,9 @@ fn check_operators(played: &Played) {
         let operator = &played.state.operator;
         let held = match input {
             Input::Steer { .. } => {
-                operator.steers.iter().any(|(at, _)| at == key) || stopped || played.finishes == [Outcome::Error]
+                operator.steers.iter().any(|(at, _)| at == key)
+                    || stopped
+                    || played.finishes == [Outcome::Error]
             }
             Input::Pause => operator.paused.as_ref() == Some(key),
             Input::SetBudget(_) => operator.budgets.iter().any(|(at, _)| at == key),

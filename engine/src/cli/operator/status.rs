@@ -25,7 +25,9 @@ pub fn status(args: &StatusArgs) -> Result<Exit, CliError> {
     let asked = Dial::to(&place).and_then(|mut dial| dial.ask(&json!({ "cmd": "status" })));
     let (live, status) = match (asked, &place) {
         (Ok(answer), _) => (true, answer),
-        (Err(DialError::NotLive { .. } | DialError::Closed), Place::State(state)) => (false, recorded(state)?),
+        (Err(DialError::NotLive { .. } | DialError::Closed), Place::State(state)) => {
+            (false, recorded(state)?)
+        }
         (Err(error), _) => return Err(error.into()),
     };
     if args.place.json {
@@ -75,7 +77,8 @@ fn text(live: bool, status: &Value) -> String {
         or_none("kept"),
         or_none("settled")
     ));
-    let of = |name: &str, unit: &str| number(name).map(|most| format!(" of {most}{unit}")).unwrap_or_default();
+    let of =
+        |name: &str, unit: &str| number(name).map(|most| format!(" of {most}{unit}")).unwrap_or_default();
     lines.push(format!(
         "spent {} USD{}, {} s{}",
         or_none("spent"),

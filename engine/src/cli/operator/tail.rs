@@ -103,7 +103,11 @@ impl Out<'_> {
                 self.pending.extend_from_slice(part);
             }
             if whole {
-                let line = if self.long { "(a line that is too long to show)".to_owned() } else { person(&self.pending) };
+                let line = if self.long {
+                    "(a line that is too long to show)".to_owned()
+                } else {
+                    person(&self.pending)
+                };
                 self.pending.clear();
                 self.long = false;
                 writeln!(self.out, "{line}")?;

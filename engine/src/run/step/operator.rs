@@ -219,7 +219,9 @@ impl Fold {
         let Verdict::Keep { standing, solved } = self.state.terms.rule.decide(reading, None) else {
             return self.settle_row();
         };
-        let Some((key, regime)) = self.state.current.take().and_then(|current| current.rebase) else { return };
+        let Some((key, regime)) = self.state.current.take().and_then(|current| current.rebase) else {
+            return;
+        };
         self.state.baseline_score = Some(standing.score);
         self.state.baseline_total = reading.total();
         if let Some(best) = &mut self.state.best {

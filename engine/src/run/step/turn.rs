@@ -77,7 +77,8 @@ impl Fold {
         let line = wire(&turn, self.state.current.as_ref(), secs);
         self.log(SessionEvent::AgentDone(Box::new(line)), Durability::Durable);
         self.state.used = self.state.used.plus(turn.usage);
-        let TurnReport { failure, transport, retry_after, usage, account, escalation, ask, started, dropped } = turn;
+        let TurnReport { failure, transport, retry_after, usage, account, escalation, ask, started, dropped } =
+            turn;
         self.delivered(started);
         if let Some(ask) = ask {
             self.asked(ask);
