@@ -195,7 +195,7 @@ impl<S: AsyncRead + AsyncWrite> Talk<S> {
         self.seat.follows();
         loop {
             let over = self.shared.over.is_cancelled();
-            while let Some(piece) = log.next()? {
+            while let Some(piece) = log.piece()? {
                 send(&mut self.writer, piece, SLOW).await?;
             }
             if !follow || over {

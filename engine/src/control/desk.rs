@@ -231,7 +231,7 @@ impl Desk {
                 Due::Nothing
             }
             Call::Deliver { key, input, answer } => {
-                let admitted = self.ledger.admit(key.clone(), &input);
+                let admitted = self.ledger.admit(key, &input);
                 let key = admitted.as_ref().map(|admitted| admitted.key.clone());
                 let key = key.unwrap_or_else(|_| Key::own("unrecorded"));
                 Due::Delivery(Arrival { key, input }, admitted, answer)

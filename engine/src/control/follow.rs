@@ -96,7 +96,7 @@ impl Follow {
     ///
     /// # Errors
     /// When the log cannot be read.
-    pub fn next(&mut self) -> io::Result<Option<&[u8]>> {
+    pub fn piece(&mut self) -> io::Result<Option<&[u8]>> {
         if self.at >= self.whole {
             self.look()?;
         }
@@ -164,7 +164,7 @@ mod tests {
 
     fn rest(follow: &mut Follow) -> String {
         let mut text = Vec::new();
-        while let Some(piece) = follow.next().unwrap() {
+        while let Some(piece) = follow.piece().unwrap() {
             assert!(piece.len() <= PIECE);
             text.extend_from_slice(piece);
         }
@@ -183,7 +183,7 @@ mod tests {
             let step = (lengths.len() / 7).max(1);
             for from in (0..=lengths.len() + 1).step_by(step) {
                 let mut follow = Follow::at_start(&path).unwrap();
-                while !follow.seek(from as u64).unwrap() {}
+                while !follow.seek(u64::try_from(from).unwrap()).unwrap() {}
                 let expect = lines.get(from.saturating_sub(1)..).unwrap_or_default().concat();
                 assert!(rest(&mut follow) == expect, "from {from} of {}", lengths.len());
             }

@@ -278,7 +278,7 @@ impl Played {
                     _ => None,
                 };
                 // A turn that died may have had its prompt, or not.
-                let started = went != Went::Died || self.clock % 2 == 0;
+                let started = went != Went::Died || self.clock.is_multiple_of(2);
                 let report = TurnReport {
                     failure,
                     transport,
@@ -364,7 +364,7 @@ impl Played {
                 Move::Abort => self.send(EventKind::Interrupted(Interrupt::Abort)),
                 Move::OutOfTime => self.send(EventKind::OutOfTime),
                 Move::Ask(mode, at) => {
-                    self.answer(Went::Asked(*mode, *at), Some(reading(1, None, false, true)))
+                    self.answer(Went::Asked(*mode, *at), Some(reading(1, None, false, true)));
                 }
                 Move::Say(input) => self.say(input.clone()),
                 Move::Stale => {

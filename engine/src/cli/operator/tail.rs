@@ -72,7 +72,7 @@ fn recorded(state: &Path, args: &TailArgs, out: &mut Out<'_>) -> Result<(), CliE
     };
     let mut log = Follow::at_start(&path).map_err(read)?;
     while !log.seek(from).map_err(read)? {}
-    while let Some(piece) = log.next().map_err(read)? {
+    while let Some(piece) = log.piece().map_err(read)? {
         out.take(piece).map_err(written)?;
     }
     Ok(())
