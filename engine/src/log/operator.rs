@@ -79,3 +79,15 @@ pub enum ApprovalOutcome {
     /// Nobody answered in time.
     Timeout,
 }
+
+impl ApprovalOutcome {
+    /// The wire token.
+    #[must_use]
+    pub fn token(self) -> &'static str {
+        match self {
+            ApprovalOutcome::Granted => "granted",
+            ApprovalOutcome::Denied => "denied",
+            ApprovalOutcome::Timeout => "timeout",
+        }
+    }
+}

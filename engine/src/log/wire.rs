@@ -223,6 +223,9 @@ pub enum SessionEvent {
         /// The wall-clock ceiling in seconds.
         #[serde(default)]
         max_secs: Option<f64>,
+        /// How long the loop waits for an answer to an ask, in seconds; for ever where it is absent (our addition).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        max_park_secs: Option<f64>,
         /// Which way a score is better (our addition): with it a log can be decided again on its own.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         direction: Option<Direction>,

@@ -125,6 +125,9 @@ impl Tally {
                     kept_snap: row.kept_snap.clone(),
                 });
             }
+            SessionEvent::Segment { baseline_score, .. } => {
+                (self.baseline, self.best) = (*baseline_score, *baseline_score);
+            }
             SessionEvent::Summary { egress_allowed, egress_denied, .. } => {
                 self.egress = egress_allowed.zip(*egress_denied);
             }

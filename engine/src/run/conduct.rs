@@ -316,6 +316,7 @@ fn start(plan: &RunPlan) -> SessionEvent {
         iters_total: plan.limits.iterations,
         max_cost: plan.limits.max_cost,
         max_secs: plan.limits.max_time.map(|time| time.as_secs_f64()),
+        max_park_secs: plan.limits.max_park.map(|most| most.as_secs_f64()),
         direction: Some(plan.judge.direction),
         tiebreak_direction: Some(plan.judge.tiebreak_direction),
     }

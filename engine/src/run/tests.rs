@@ -25,7 +25,7 @@ fn terms(iterations: u32, direction: Direction) -> Terms {
         iterations,
         max_cost: None,
         goal: "up".to_owned(),
-        max_park: None,
+        max_park: Some(Duration::from_secs(5)),
     }
 }
 
@@ -407,6 +407,7 @@ fn start(terms: &Terms) -> SessionEvent {
         iters_total: terms.iterations,
         max_cost: terms.max_cost,
         max_secs: None,
+        max_park_secs: terms.max_park.map(|most| most.as_secs_f64()),
         direction: Some(terms.rule.direction),
         tiebreak_direction: Some(terms.rule.tiebreak),
     }

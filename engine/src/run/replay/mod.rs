@@ -177,7 +177,8 @@ impl Replay {
     }
 
     fn start(&mut self, start: &SessionEvent) -> Result<(), String> {
-        let SessionEvent::Start { goal, gate, iters_total, max_cost, max_secs, .. } = start else {
+        let SessionEvent::Start { goal, gate, iters_total, max_cost, max_secs, max_park_secs, .. } = start
+        else {
             return Ok(());
         };
         let rule = rule_of(start).or(self.rule);
@@ -189,7 +190,7 @@ impl Replay {
             iterations: *iters_total,
             max_cost: *max_cost,
             goal: goal.clone(),
-            max_park: None,
+            max_park: max_park_secs.and_then(|secs| Duration::try_from_secs_f64(secs).ok()),
         };
         self.goal = Some(goal.clone());
         self.max_time = max_secs.and_then(|secs| Duration::try_from_secs_f64(secs).ok());

@@ -72,9 +72,20 @@ impl Fold {
         for covered in self.state.operator.put_in_force(key, budget) {
             self.settle_input(covered, Settlement::Superseded, "by a later budget");
         }
+        let left = self.state.cost_left();
+        if let (Some(_), true, Some(current)) = (budget.max_cost, self.proposes(), &mut self.state.current) {
+            // The turn that runs is held to it too.
+            current.reserved = left;
+        }
         if let Some(secs) = budget.max_secs {
             self.effects.push(Effect::Deadline { secs });
         }
+    }
+
+    /// Whether a turn of the agent runs.
+    fn proposes(&self) -> bool {
+        let op = |id| self.state.terms.graph.task(id).map(|task| task.op);
+        matches!(self.state.stage, Stage::Task(id) if op(id) == Some(Op::Propose))
     }
 
     fn rescope(&mut self, key: Key, regime: String) {
