@@ -20,7 +20,7 @@ pub mod turn;
 pub mod wire;
 
 pub use client::Client;
-pub use error::{TransportClass, TurnError};
+pub use error::{Step, TransportClass, TurnError};
 pub use gateway::{Gateway, GatewayConfig, GatewayError, ServeConfig};
 pub use limits::Limits;
 pub use network::{Network, Outlets};

@@ -19,8 +19,10 @@
 //! Each arrow is a type of that name in a file of that name. The engine refuses to know the wire formats of
 //! sandboxes and how a socket is filtered.
 
+pub mod admission;
 pub mod agent;
 pub mod cli;
+pub mod control;
 pub mod decide;
 pub mod egress;
 pub mod judge;

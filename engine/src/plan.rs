@@ -20,6 +20,7 @@ use crate::pack::{
 
 mod inference;
 mod judge;
+mod limits;
 mod places;
 mod reach;
 mod sandbox;
@@ -30,8 +31,12 @@ use judge::judge;
 
 pub use inference::{Bound, Inference, KeyError, KeyFault, Model};
 pub use judge::{ConfinedPlan, JudgePlan};
+pub use limits::Limits;
 pub use reach::{Refusal, VALUE_LEAST};
 pub use sandbox::SandboxPlan;
+
+/// The file by which operators steer, beside the manifest.
+const STEER_FILE: &str = "STEER.md";
 
 /// How many iterations a run has unless the command line says.
 pub const DEFAULT_ITERATIONS: u32 = 20;
@@ -97,6 +102,8 @@ pub struct RunPlan {
     pub secrets: Vec<Secret>,
     /// Whether the operator takes a pack that asks for isolation without any.
     pub unenforced_egress: bool,
+    /// The file by which operators steer (note N1).
+    pub steer: PathBuf,
 }
 
 /// Where the upstream comes from.
@@ -167,17 +174,6 @@ pub struct WorldPlan {
     pub timeout: Duration,
 }
 
-/// When the run ends at the latest.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limits {
-    /// At least 1.
-    pub iterations: u32,
-    /// In US dollars, finite and more than none.
-    pub max_cost: Option<f64>,
-    /// From the start of the run; more than none.
-    pub max_time: Option<Duration>,
-}
-
 /// What the command line says over the manifest. All paths are absolute, or relative to the process's directory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides {
@@ -201,6 +197,10 @@ pub struct Overrides {
     pub unenforced_egress: bool,
     /// `--max-cost`, in US dollars.
     pub max_cost: Option<f64>,
+    /// `--max-park`.
+    pub max_park: Option<Duration>,
+    /// `--steer`, absolute.
+    pub steer: Option<PathBuf>,
 }
 
 /// Why a pack and a command line make no run.
@@ -319,7 +319,7 @@ impl RunPlan {
     /// # Errors
     /// Contradictions between them, and directories that lie in each other.
     pub fn resolve(pack: Pack, overrides: &Overrides) -> Result<Self, PlanError> {
-        let limits = limits(overrides)?;
+        let limits = limits::limits(overrides)?;
         let goal = goal(&pack, overrides)?;
         let workspace_dir = pack.workspace_dir();
         let Pack {
@@ -382,6 +382,7 @@ impl RunPlan {
             item: run.item,
             secrets: manifest.secrets.into_iter().map(|at| at.value).collect(),
             unenforced_egress: overrides.unenforced_egress,
+            steer: overrides.steer.clone().unwrap_or_else(|| manifest_dir.join(STEER_FILE)),
             manifest_dir,
         })
     }
@@ -397,20 +398,6 @@ impl RunPlan {
             direction: self.judge.direction,
         })
     }
-}
-
-fn limits(overrides: &Overrides) -> Result<Limits, PlanError> {
-    let iterations = overrides.iterations.unwrap_or(DEFAULT_ITERATIONS);
-    if iterations == 0 {
-        return Err(PlanError::NoIterations);
-    }
-    if overrides.max_time == Some(Duration::ZERO) {
-        return Err(PlanError::NoTime);
-    }
-    if let Some(cost) = overrides.max_cost.filter(|cost| !cost.is_finite() || *cost <= 0.0) {
-        return Err(PlanError::NoCost(cost));
-    }
-    Ok(Limits { iterations, max_time: overrides.max_time, max_cost: overrides.max_cost })
 }
 
 fn goal(pack: &Pack, overrides: &Overrides) -> Result<String, PlanError> {

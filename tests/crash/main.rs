@@ -20,6 +20,7 @@
 #[path = "../suite/support.rs"]
 mod support;
 
+mod operators;
 mod scenario;
 
 use std::collections::BTreeMap;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::operators::{self, Inputs};
 use crate::support::{Pack, git, source_tree};
 
 /// A run that ends the same way however often it is killed.
@@ -47,6 +48,22 @@ pub(crate) fn all() -> Vec<Scenario> {
             args: &["--iterations", "2"],
             exit: 0,
             sandboxed: true,
+        },
+        Scenario {
+            name: "operators",
+            about: "a steer, a pause, a resume and two budgets, each said once",
+            make: || with_method(operators::operators(JUDGE)),
+            args: &["--iterations", "9"],
+            exit: 0,
+            sandboxed: false,
+        },
+        Scenario {
+            name: "approvals",
+            about: "an ask that is granted, the baseline that follows, and an ask that nobody answers",
+            make: || with_method(operators::approvals(JUDGE)),
+            args: &["--iterations", "4", "--max-park", "1ms"],
+            exit: 0,
+            sandboxed: false,
         },
     ]
 }
@@ -123,6 +140,10 @@ pub(crate) struct Left {
     starts: usize,
     /// Turns and measurements that were begun, as they say themselves.
     outside: String,
+    /// What operators said.
+    inputs: Inputs,
+    /// What the agent asked for, and the answers.
+    brackets: Vec<Value>,
 }
 
 impl Left {
@@ -137,7 +158,15 @@ impl Left {
             row
         });
         let mut ended = BTreeMap::new();
-        for line in kind("task_result") {
+        let mut rebasing = false;
+        for line in &log {
+            if line["kind"] == "phase" {
+                // A baseline of another regime measures the best again.
+                rebasing = line["phase"] == "baseline" && line["iter"] != 0;
+            }
+            if line["kind"] != "task_result" || rebasing {
+                continue;
+            }
             let key = (line["task_kind"].as_str().unwrap().to_owned(), line["iter"].as_u64().unwrap());
             *ended.entry(key).or_insert(0) += 1;
         }
@@ -153,6 +182,8 @@ impl Left {
             ended,
             starts: kind("agent_start").count(),
             outside: read("outside"),
+            inputs: operators::inputs(pack),
+            brackets: operators::brackets(&log),
         }
     }
 
@@ -169,8 +200,10 @@ impl Left {
         same("status", &self.status, &other.status)?;
         same("outcome", &self.outcome, &other.outcome)?;
         same("domain", &self.live, &other.live)?;
+        same("asks", &self.brackets, &other.brackets)?;
+        operators::agree(&self.inputs, &other.inputs)?;
         let begun = |left: &Left, what: &str| left.outside.lines().filter(|line| *line == what).count();
-        for what in ["turn", "measured"] {
+        for what in ["turn", "measured", "steered"] {
             let (least, most) = (begun(self, what), begun(self, what) + 1);
             let got = begun(other, what);
             if got < least || got > most {

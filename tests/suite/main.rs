@@ -12,6 +12,7 @@
 mod bench;
 mod cases;
 mod cli;
+mod control;
 mod egress;
 mod examples;
 mod exposure;

@@ -5,9 +5,23 @@ use std::path::{Path, PathBuf};
 use crate::support::source_tree;
 
 /// The modules of the engine, low to high: each uses only those before it.
-const ENGINE_LAYERS: [&str; 14] = [
-    "sys", "score", "log", "manifest", "pack", "plan", "world", "egress", "agent", "judge", "decide",
-    "report", "run", "cli",
+const ENGINE_LAYERS: [&str; 16] = [
+    "sys",
+    "score",
+    "log",
+    "admission",
+    "manifest",
+    "pack",
+    "plan",
+    "world",
+    "egress",
+    "agent",
+    "judge",
+    "decide",
+    "report",
+    "control",
+    "run",
+    "cli",
 ];
 
 /// The modules of the broker, low to high.

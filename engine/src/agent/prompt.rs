@@ -60,7 +60,8 @@ impl Template {
         Template { parts }
     }
 
-    /// Fills the placeholders. Inserted text is never looked at again.
+    /// Fills the placeholders. Inserted text is never looked at again. Where a method has no place for what operators
+    /// say, it comes at the end.
     #[must_use]
     pub fn render(&self, values: Values<'_>) -> String {
         let text = |part: &Part| match part {
@@ -77,6 +78,10 @@ impl Template {
                 Part::Status => values.status,
                 Part::Steer => values.steer,
             });
+        }
+        if !values.steer.is_empty() && !self.parts.contains(&Part::Steer) {
+            prompt.push_str("\n\nThe operator says:\n\n");
+            prompt.push_str(values.steer);
         }
         prompt
     }
@@ -108,7 +113,8 @@ mod tests {
         fn text_without_placeholders_stays_as_it_is(method in "[{}GOALx é]{0,40}") {
             prop_assume!(!method.contains("{{GOAL}}"));
             let values = Values { goal: "1", status: "2", steer: "3" };
-            prop_assert_eq!(Template::new(&method).render(values), method);
+            let expect = format!("{method}\n\nThe operator says:\n\n3");
+            prop_assert_eq!(Template::new(&method).render(values), expect);
         }
     }
 }

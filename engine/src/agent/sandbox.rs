@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use driver::turn::{self, Ended, TurnEnd, TurnSpec};
-use driver::{Client, Limits, TurnError};
+use driver::{Client, Limits, Step, TurnError};
 use policy::egress::Document;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -100,7 +100,11 @@ impl SandboxTurn {
             ..TurnSpec::default()
         };
         let mut teller = OutputTeller::default();
-        let mut sink = |stream, bytes: &[u8]| teller.push(same(stream), bytes, &mut tell);
+        let mut heard = false;
+        let mut sink = |stream, bytes: &[u8]| {
+            heard = true;
+            teller.push(same(stream), bytes, &mut tell);
+        };
         let mut deaths = self.deaths;
         let turn = cancel.child_token();
         let result = {
@@ -115,6 +119,7 @@ impl SandboxTurn {
             }
         };
         teller.finish(&mut tell);
+        let started = heard || result.as_ref().err().is_some_and(may_have_started);
         match result {
             Ok(end) => {
                 tell(AgentEvent::Exit { code: code(end.exit) });
@@ -123,16 +128,31 @@ impl SandboxTurn {
             }
             Err(TurnError::Cancelled) if !cancel.is_cancelled() => Turned {
                 transport: Some(driver::TransportClass::Gateway.token().to_owned()),
+                started,
                 ..Turned::failed(
                     "was ended, because the broker died and nothing answers for what it reaches".to_owned(),
                 )
             },
-            Err(TurnError::Cancelled) => Turned::failed("was ended on request".to_owned()),
+            Err(TurnError::Cancelled) => {
+                Turned { started, ..Turned::failed("was ended on request".to_owned()) }
+            }
             Err(error) => Turned {
                 transport: Some(error.class().token().to_owned()),
+                started,
                 ..Turned::failed(format!("failed to {}", crate::sys::chain(&error)))
             },
         }
+    }
+}
+
+/// Whether a turn that failed so may have had its prompt, though nothing was heard of it.
+fn may_have_started(error: &TurnError) -> bool {
+    match error {
+        TurnError::NoExit => true,
+        TurnError::Call { step, .. } | TurnError::Slow { step, .. } => {
+            matches!(step, Step::SyncBack | Step::Delete)
+        }
+        _ => false,
     }
 }
 
@@ -179,5 +199,5 @@ fn turned(end: TurnEnd) -> Turned {
         dropped.push(format!("the sandbox's limit on {hit} was hit"));
     }
     let killed = end.killed.into_iter().map(|killed| killed.name).collect();
-    Turned { failure, killed, dropped, layers: end.layers, ..Turned::default() }
+    Turned { failure, killed, dropped, layers: end.layers, started: true, ..Turned::default() }
 }

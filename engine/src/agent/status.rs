@@ -21,12 +21,16 @@ pub struct Brief {
     pub baseline: Option<Score>,
     /// The best score and the iteration that brought it.
     pub best: Option<(Score, u32)>,
-    /// The last settled iterations, oldest first.
+    /// The settled iterations that are remembered, oldest first.
     pub recent: Vec<Recent>,
     /// How many US dollars its turn may use, where there is a ceiling.
     pub cost_left: Option<f64>,
     /// The end of what `apply_cmd` printed when it said that this iteration's change does not build (note N11).
     pub unbuilt: Option<String>,
+    /// The regime that scores are measured in, where an operator named one.
+    pub regime: Option<String>,
+    /// What operators say, for `{{STEER}}`; no part of the status.
+    pub steer: String,
 }
 
 /// One settled iteration, as an agent is told of it.
@@ -42,6 +46,8 @@ pub struct Recent {
     pub note: String,
 }
 
+/// How many settled iterations a prompt tells of.
+const RECENT_MAX: usize = 8;
 /// The longest note told of one iteration, in characters.
 const NOTE_MAX: usize = 200;
 
@@ -51,6 +57,9 @@ pub fn status(brief: &Brief) -> String {
     let mut text = format!("Iteration {} of {}.", brief.iter, brief.iters_total);
     let Brief { objective, direction, .. } = brief;
     let _ = write!(text, " The objective is `{objective}`; {direction} is better.");
+    if let Some(regime) = &brief.regime {
+        let _ = write!(text, "\nRegime: {}.", regime.escape_debug());
+    }
     if let Some(baseline) = brief.baseline {
         let _ = write!(text, "\nBaseline: {baseline}.");
     }
@@ -73,15 +82,22 @@ pub fn status(brief: &Brief) -> String {
     if !brief.recent.is_empty() {
         text.push_str("\nRecent iterations:");
     }
-    for recent in &brief.recent {
-        let settled = if recent.decision == Decision::Keep { "kept" } else { "discarded" };
-        let score = recent.score.map_or("no score".to_owned(), |score| score.to_string());
-        let _ = write!(text, "\n- {}: {settled}, {score}", recent.iter);
-        let note: String =
-            recent.note.chars().map(|c| if c.is_control() { ' ' } else { c }).take(NOTE_MAX).collect();
-        if !note.is_empty() {
-            let _ = write!(text, " ({note})");
-        }
+    let hidden = brief.recent.len().saturating_sub(RECENT_MAX);
+    for recent in brief.recent.iter().skip(hidden) {
+        let _ = write!(text, "\n{}", line(recent));
+    }
+    text
+}
+
+/// One settled iteration, as an item of a list.
+pub(super) fn line(recent: &Recent) -> String {
+    let settled = if recent.decision == Decision::Keep { "kept" } else { "discarded" };
+    let score = recent.score.map_or("no score".to_owned(), |score| score.to_string());
+    let mut text = format!("- {}: {settled}, {score}", recent.iter);
+    let note: String =
+        recent.note.chars().map(|c| if c.is_control() { ' ' } else { c }).take(NOTE_MAX).collect();
+    if !note.is_empty() {
+        let _ = write!(text, " ({note})");
     }
     text
 }
@@ -110,9 +126,12 @@ mod tests {
             ],
             cost_left: None,
             unbuilt: Some("x.rs:1: no\u{1b}such name\n".into()),
+            regime: Some("c=48".into()),
+            steer: String::new(),
         };
         insta::assert_snapshot!(status(&brief), @r"
         Iteration 3 of 10. The objective is `score`; higher is better.
+        Regime: c=48.
         Baseline: 0.
         Best so far: 1.5, from iteration 1.
         Your change of this iteration does not build. It stands as you left it: mend it. This turn costs no iteration. The end of the output:

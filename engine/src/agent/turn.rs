@@ -59,6 +59,8 @@ pub struct Turned {
     pub retry_after: Option<Duration>,
     /// What it used, as far as the harness knows; the file of `CRUCIBLE_USAGE` adds what this leaves unknown.
     pub usage: Usage,
+    /// Whether the agent had its prompt.
+    pub started: bool,
     /// Processes that had to be ended, by name.
     pub killed: Vec<String>,
     /// What did not come back, and why.
@@ -105,6 +107,7 @@ impl CommandTurn {
         Ok(Turned {
             failure: finished.failure().map(|how| teller.explain(&how)),
             killed: finished.killed_names(),
+            started: true,
             ..Turned::default()
         })
     }

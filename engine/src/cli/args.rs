@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use super::operator::args::{
+    ApproveArgs, BudgetArgs, DenyArgs, InputArgs, RescopeArgs, StatusArgs, SteerArgs, TailArgs,
+};
 use crate::manifest::ParamName;
 use crate::report::Ui;
 use crate::score::Direction;
@@ -73,6 +76,28 @@ pub enum Command {
         #[command(subcommand)]
         command: ToolCommand,
     },
+    /// Show where a run stands
+    Status(StatusArgs),
+    /// Show the lines of a run's session log
+    Tail(TailArgs),
+    /// Say something to the agent: it stands in the prompt of the next turn
+    Steer(SteerArgs),
+    /// Begin no further iteration until `resume`
+    Pause(InputArgs),
+    /// Go on after `pause`
+    Resume(InputArgs),
+    /// End the run after the running iteration
+    Stop(InputArgs),
+    /// End the run now, and put the workspace back
+    Abort(InputArgs),
+    /// Set other ceilings
+    Budget(BudgetArgs),
+    /// Grant what the agent asked for
+    Approve(ApproveArgs),
+    /// Refuse what the agent asked for
+    Deny(DenyArgs),
+    /// Measure in another regime from the next iteration on, against a new baseline
+    Rescope(RescopeArgs),
     /// Print completions for a shell
     Completions {
         /// The shell to complete for
@@ -221,6 +246,18 @@ pub struct RunArgs {
     /// Archive an unfinished run and start a new one
     #[arg(long)]
     pub fresh: bool,
+    /// A file to steer by: what is written there stands in the next prompt [default: `STEER.md` beside the manifest]
+    #[arg(long, value_name = "PATH")]
+    pub steer: Option<PathBuf>,
+    /// How long to wait for an answer to what the agent asks for [default: for ever]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub max_park: Option<Duration>,
+    /// A loopback address to hear operators at, besides the socket in the state directory
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "control_token_file")]
+    pub control_addr: Option<SocketAddr>,
+    /// A file whose first line is the token that they must show there
+    #[arg(long, value_name = "PATH", requires = "control_addr")]
+    pub control_token_file: Option<PathBuf>,
     /// How to tell what happens: auto, stream or headless
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub ui: Ui,
@@ -252,8 +289,6 @@ pub struct PurposeArgs {
 /// Options of the contract that this build does not have: known, so that they are refused by name.
 #[derive(Debug, Clone, Args)]
 pub struct AbsentArgs {
-    #[arg(long, hide = true, value_name = "PATH")]
-    steer: Option<String>,
     #[arg(long, hide = true, value_name = "N")]
     wide: Option<String>,
     #[arg(long, hide = true, value_name = "K")]
@@ -265,7 +300,6 @@ impl AbsentArgs {
     #[must_use]
     pub fn given(&self) -> Option<&'static str> {
         let given = [
-            ("--steer", self.steer.is_some()),
             ("--wide", self.wide.is_some()),
             ("--wide-keep", self.wide_keep.is_some()),
         ];
@@ -340,8 +374,7 @@ pub struct DoctorArgs {
 }
 
 /// Subcommands of the contract that this build does not have.
-pub const ABSENT_COMMANDS: [&str; 11] =
-    ["scope", "ps", "deploy", "watch-pr", "status", "tail", "steer", "pause", "resume", "stop", "abort"];
+pub const ABSENT_COMMANDS: [&str; 4] = ["scope", "ps", "deploy", "watch-pr"];
 
 /// Subcommands of `plan` that this build does not have.
 pub const ABSENT_PLANS: [&str; 2] = ["run", "compile-workflow"];
@@ -350,7 +383,7 @@ pub const ABSENT_PLANS: [&str; 2] = ["run", "compile-workflow"];
 pub const PLANS: [&str; 1] = ["exposure"];
 
 /// Subcommands that this build has.
-pub const COMMANDS: [&str; 13] = [
+pub const COMMANDS: [&str; 24] = [
     "run",
     "init",
     "check",
@@ -363,6 +396,17 @@ pub const COMMANDS: [&str; 13] = [
     "tool",
     "replay",
     "doctor",
+    "status",
+    "tail",
+    "steer",
+    "pause",
+    "resume",
+    "stop",
+    "abort",
+    "budget",
+    "approve",
+    "deny",
+    "rescope",
     "completions",
 ];
 
@@ -378,7 +422,7 @@ fn param(text: &str) -> Result<(ParamName, String), String> {
 }
 
 /// A duration in the friendly format, longer than nothing.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let parsed: jiff::SignedDuration =
         text.parse().map_err(|_| "not a duration: write 90s, 10m or 1h30m".to_owned())?;
     match Duration::try_from(parsed) {

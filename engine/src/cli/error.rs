@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::exit::Exit;
 use super::init::InitError;
+use crate::control::DialError;
 use crate::pack::PackError;
 use crate::plan::{PlanError, Refusal};
 use crate::report::plain;
@@ -105,6 +106,15 @@ pub enum CliError {
     /// The file of the bearer token.
     #[error("read the bearer token")]
     Token(#[source] crate::sys::fs::FsError),
+    /// A run that was to be spoken to.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    /// There is no run to show.
+    #[error("find a run in {0}: there is no session log")]
+    NoRun(PathBuf),
+    /// The session log or the ledger cannot be read.
+    #[error("read what the run wrote")]
+    Read(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// Pack commands cannot be run here.
     #[error("run the pack's commands")]
     Keeper(#[from] KeeperError),
@@ -142,6 +152,8 @@ impl CliError {
             CliError::Interrupted => Exit::Stopped,
             CliError::Refused(_) | CliError::Run(RunError::Uncovered(_)) => Exit::Uncovered,
             CliError::OldExposure { .. } => Exit::Usage,
+            CliError::Dial(DialError::NotLive { .. }) | CliError::NoRun(_) => Exit::NotLive,
+            CliError::Dial(_) | CliError::Read(_) => Exit::Failure,
             CliError::Run(
                 RunError::State(StateError::Unfinished { .. } | StateError::Lock(LockError::Held { .. }))
                 | RunError::Diverged { .. },
@@ -196,6 +208,11 @@ impl CliError {
             CliError::Run(RunError::Diverged { .. }) => {
                 Some("--fresh puts it away under `archive` and starts anew".to_owned())
             }
+            CliError::Dial(DialError::NotLive { .. }) => Some(
+                "name the state directory of a live run with --state-dir; `status` and `tail` show one that is over"
+                    .to_owned(),
+            ),
+            CliError::NoRun(_) => Some("name the state directory of a run with --state-dir".to_owned()),
             CliError::Run(RunError::State(StateError::Lock(LockError::Held { .. }))) => {
                 Some("wait for it to end, or give this run another --state-dir and workspace".to_owned())
             }

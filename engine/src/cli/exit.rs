@@ -28,6 +28,8 @@ pub enum Exit {
     Torn,
     /// A change of a pack reaches or writes more than before.
     Widens,
+    /// No run is live that could take a command.
+    NotLive,
     /// A ceiling refused further work.
     Budget,
     /// An operator ended the run.
@@ -41,7 +43,7 @@ pub enum Exit {
 }
 
 /// Each code with its number and meaning: the source of `docs/src/exit-codes.md`.
-const TABLE: [(Exit, u8, &str); 16] = [
+const TABLE: [(Exit, u8, &str); 17] = [
     (Exit::Ok, 0, "It did what was asked. A run was solved or ran all its iterations."),
     (Exit::Failure, 1, "The engine could not go on: the disk, git, a restore. The message names the cause."),
     (
@@ -84,6 +86,7 @@ const TABLE: [(Exit, u8, &str); 16] = [
          that its backend does not enforce.",
     ),
     (Exit::Widens, 15, "`plan exposure --diff` found that the pack reaches or writes more than before."),
+    (Exit::NotLive, 16, "No run is live at the state directory or address, so nobody took the command."),
 ];
 
 impl Exit {

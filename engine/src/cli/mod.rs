@@ -14,6 +14,7 @@ pub mod exposure;
 pub mod gateway;
 pub mod init;
 mod judged;
+pub mod operator;
 pub mod outbox;
 pub mod replay;
 mod resumed;
@@ -73,6 +74,17 @@ fn other(command: Command) -> Result<Exit, CliError> {
         Command::Tool { command } => tool::tool(&command),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Replay(args) => replay::replay(&args),
+        Command::Status(args) => operator::status::status(&args),
+        Command::Tail(args) => operator::tail::tail(&args),
+        Command::Steer(args) => operator::send::steer(&args),
+        Command::Pause(args) => operator::send::bare("pause", &args),
+        Command::Resume(args) => operator::send::bare("resume", &args),
+        Command::Stop(args) => operator::send::bare("stop", &args),
+        Command::Abort(args) => operator::send::bare("abort", &args),
+        Command::Budget(args) => operator::send::budget(&args),
+        Command::Approve(args) => operator::send::approve(&args),
+        Command::Deny(args) => operator::send::deny(&args),
+        Command::Rescope(args) => operator::send::rescope(&args),
         Command::Schema => {
             run::print(&format!("{:#}\n", crate::manifest::schema()))?;
             Ok(Exit::Ok)

@@ -60,6 +60,7 @@ pub(super) fn with_given(args: &RunArgs, replayed: &Replayed) -> RunArgs {
     args.iterations = args.iterations.or(Some(terms.iterations));
     args.max_cost = args.max_cost.or(terms.max_cost);
     args.max_time = args.max_time.or(replayed.max_time);
+    args.max_park = args.max_park.or(terms.max_park);
     if args.goal.is_none() && args.goal_file.is_none() && !replayed.goal.trim().is_empty() {
         args.goal = Some(replayed.goal.clone());
     }

@@ -7,6 +7,7 @@ use super::args::{PurposeArgs, RunArgs};
 use super::bases::GitBases;
 use super::error::{CliError, absolute};
 use super::exit::Exit;
+use super::operator;
 use super::resumed::{self, Resumed, with_given};
 use crate::log::{Decision, Outcome};
 use crate::pack::Pack;
@@ -55,7 +56,10 @@ pub fn run(args: &RunArgs) -> Result<Exit, CliError> {
     // Two state directories may name one repository to work in: only one of them at a time.
     let _sole =
         plan.in_place.then(|| SoleUse::of(&plan.workspace_dir)).transpose().map_err(StateError::from)?;
-    let given = Given { env, progress, clock, remarks, resumed };
+    let control = args
+        .control_addr
+        .map(|address| Ok::<_, CliError>((address, operator::token(args.control_token_file.clone())?)));
+    let given = Given { env, progress, clock, remarks, control: control.transpose()?, resumed };
     let conducted = runtime.block_on(conduct(&plan, &state, given))?;
     tell(args, &plan, &state, &conducted)?;
     Ok(exit(&conducted))
@@ -85,6 +89,8 @@ fn plan(
         iterations: args.iterations,
         max_time: args.max_time,
         max_cost: args.max_cost,
+        max_park: args.max_park,
+        steer: args.steer.as_deref().map(absolute).transpose()?,
         ..purpose(&args.purpose)
     };
     let pack = load(manifest, overrides.state_dir.as_deref(), env, runtime)?;

@@ -1,13 +1,15 @@
 //! Turns what happened in a run into lines of `state/session.jsonl`, and back (contract §7, note N9).
 //! It refuses to know why anything happened.
 
+mod operator;
 pub mod read;
 pub mod row;
 pub mod turn;
 pub mod wire;
 pub mod write;
 
-pub use read::{Entry, LogReader, ReadError};
+pub use operator::{ApprovalOutcome, AskMode, AskWire, InputWire};
+pub use read::{Entry, Lines, LogReader, ReadError};
 pub use row::{Decision, Evidence, FrozenHash, RowWire};
 pub use turn::{EscalationWire, TurnWire};
 pub use wire::{

@@ -28,7 +28,7 @@ pub struct Entry {
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The file system refused.
-    #[error("read the session log {path}")]
+    #[error("read the log {path}")]
     Io {
         /// The log.
         path: PathBuf,
@@ -113,26 +113,41 @@ impl From<TaskLine> for SessionEvent {
     }
 }
 
-/// Yields each readable line; torn, blank and foreign ones are passed over.
+/// Yields each line that is not blank, whole or torn, without NUL bytes before it and space around it.
 #[derive(Debug)]
-pub struct LogReader {
+pub struct Lines {
     lines: BufReader<File>,
     path: PathBuf,
     line: Vec<u8>,
 }
 
-impl LogReader {
-    /// Opens a log for reading from its first line.
+impl Lines {
+    /// Opens a file of lines for reading from its first one.
     ///
     /// # Errors
     /// When the file cannot be opened.
-    pub fn open(path: &Path) -> Result<LogReader, ReadError> {
+    pub fn open(path: &Path) -> Result<Lines, ReadError> {
         let file = File::open(path).map_err(|source| ReadError::Io { path: path.to_owned(), source })?;
-        Ok(LogReader {
+        Ok(Lines {
             lines: BufReader::with_capacity(64 * 1024, file),
             path: path.to_owned(),
             line: Vec::new(),
         })
+    }
+
+    /// The next line; none at the end of the file.
+    ///
+    /// # Errors
+    /// When the file cannot be read on.
+    pub fn next_line(&mut self) -> Result<Option<&[u8]>, ReadError> {
+        loop {
+            match self.read_line() {
+                Ok(false) => return Ok(None),
+                Ok(true) if trimmed(&self.line).is_empty() => {}
+                Ok(true) => return Ok(Some(trimmed(&self.line))),
+                Err(source) => return Err(ReadError::Io { path: self.path.clone(), source }),
+            }
+        }
     }
 
     /// Reads up to the next line feed; of a line past the bound only its end is kept, which parses as nothing.
@@ -149,6 +164,26 @@ impl LogReader {
                 self.line.push(b'?');
             }
         }
+    }
+}
+
+/// A line without what a crash of the machine can leave before it, a block of NUL bytes.
+fn trimmed(line: &[u8]) -> &[u8] {
+    let start = line.iter().position(|byte| *byte != 0).unwrap_or(line.len());
+    line.get(start..).unwrap_or_default().trim_ascii()
+}
+
+/// Yields each readable line; torn, blank and foreign ones are passed over.
+#[derive(Debug)]
+pub struct LogReader(Lines);
+
+impl LogReader {
+    /// Opens a log for reading from its first line.
+    ///
+    /// # Errors
+    /// When the file cannot be opened.
+    pub fn open(path: &Path) -> Result<LogReader, ReadError> {
+        Ok(LogReader(Lines::open(path)?))
     }
 
     /// Reads one line; `None` for what is not a line of a session log.
@@ -172,19 +207,14 @@ impl Iterator for LogReader {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            match self.read_line() {
-                Ok(false) => return None,
-                Ok(true) => {}
-                Err(source) => return Some(Err(ReadError::Io { path: self.path.clone(), source })),
-            }
-            // A crash of the machine can leave a block of NUL bytes where a line was to be.
-            let start = self.line.iter().position(|byte| *byte != 0).unwrap_or(self.line.len());
-            let line = self.line.get(start..).unwrap_or_default().trim_ascii();
-            if line.is_empty() {
-                continue;
-            }
-            if let Some(entry) = LogReader::parse(line) {
-                return Some(Ok(entry));
+            match self.0.next_line() {
+                Ok(None) => return None,
+                Ok(Some(line)) => {
+                    if let Some(entry) = LogReader::parse(line) {
+                        return Some(Ok(entry));
+                    }
+                }
+                Err(error) => return Some(Err(error)),
             }
         }
     }

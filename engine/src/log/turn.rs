@@ -4,6 +4,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::operator::AskWire;
+
 /// All that is known of a turn when nothing of it runs any more: the fields of `agent_done`. A line of before they
 /// existed has none of them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -33,6 +35,15 @@ pub struct TurnWire {
     /// `ESCALATION.json`, where the agent gave up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub escalation: Option<EscalationWire>,
+    /// `PROVISIONING_PENDING.json`, where the agent asked for something.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ask: Option<AskWire>,
+    /// The keys of the steers that its prompt had for the first time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub delivered: Vec<String>,
+    /// Whether it ended before the agent had its prompt.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unstarted: bool,
     /// Processes that outlived the turn and were ended, by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub killed: Vec<String>,

@@ -7,6 +7,7 @@ use policy::outputs::{Document, Refusal};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::operator::{ApprovalOutcome, AskMode, InputWire};
 use super::row::RowWire;
 use super::turn::TurnWire;
 use crate::score::{Direction, Score};
@@ -250,6 +251,9 @@ pub enum SessionEvent {
         /// The wall-clock ceiling in seconds.
         #[serde(default)]
         max_secs: Option<f64>,
+        /// How long the loop waits for an answer to an ask, in seconds; for ever where it is absent (our addition).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        max_park_secs: Option<f64>,
         /// Which way a score is better (our addition): with it a log can be decided again on its own.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         direction: Option<Direction>,
@@ -399,6 +403,36 @@ pub enum SessionEvent {
         reason: String,
         /// What it bases that on.
         evidence: Value,
+    },
+    /// The run took up an input of an operator's (our addition).
+    Input(Box<InputWire>),
+    /// The agent asked for what only an operator can grant (contract §7).
+    ApprovalWait {
+        /// What is asked for.
+        handle: String,
+        /// The agent's name for the request.
+        trace_id: String,
+        /// Whether the loop waits.
+        mode: AskMode,
+    },
+    /// The ask has its answer (contract §7).
+    ApprovalResolved {
+        /// Which.
+        outcome: ApprovalOutcome,
+        /// Why, for a person.
+        reason: String,
+    },
+    /// Scores are measured against another baseline from here on (note N9).
+    Segment {
+        /// A hash over goal, objective and regime.
+        fingerprint: String,
+        /// The best candidate's score in the new regime.
+        baseline_score: Option<Score>,
+        /// The regime's label.
+        regime: String,
+        /// The key of the rescope in the ledger (our addition).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<String>,
     },
     /// What has been spent so far.
     Budget {

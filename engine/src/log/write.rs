@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use broker::append::Appender;
+use serde::Serialize;
 
 use super::wire::SessionEvent;
 use crate::sys::clock::{Clock, rfc3339};
@@ -25,7 +26,7 @@ pub enum Durability {
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The file system refused.
-    #[error("append to the session log {path}")]
+    #[error("append to the log {path}")]
     Io {
         /// The log.
         path: PathBuf,
@@ -33,14 +34,14 @@ pub enum LogError {
         source: io::Error,
     },
     /// Somebody took the file away while it was written: what is appended would be read by nobody.
-    #[error("append to the session log {0}: it was removed or replaced")]
+    #[error("append to the log {0}: it was removed or replaced")]
     Replaced(PathBuf),
     /// The event has no JSON form.
-    #[error("encode a session event")]
+    #[error("encode a line of the log")]
     Encode(#[from] serde_json::Error),
 }
 
-/// The append end of `session.jsonl`. Another process may append to the same file: each line is one write
+/// The append end of `session.jsonl`, or of another file with the same envelope. Another process may append to the same file: each line is one write
 /// under an exclusive lock, so that lines stay whole and `seq` counts through.
 #[derive(Debug)]
 pub struct SessionLog {
@@ -64,7 +65,15 @@ impl SessionLog {
     /// # Errors
     /// When the line could not be written whole; what was written of it is taken back.
     pub fn append(&mut self, event: &SessionEvent, durability: Durability) -> Result<u64, LogError> {
-        let body = serde_json::to_vec(event)?;
+        self.append_line(event, durability)
+    }
+
+    /// Appends one line of another kind, a JSON object without its envelope, and returns its sequence number.
+    ///
+    /// # Errors
+    /// As [`SessionLog::append`].
+    pub fn append_line<T: Serialize>(&mut self, line: &T, durability: Durability) -> Result<u64, LogError> {
+        let body = serde_json::to_vec(line)?;
         self.check_place()?;
         let clock = self.clock;
         point("log: before a line");
@@ -76,10 +85,19 @@ impl SessionLog {
         let seq = appended.map_err(|source| self.failed(source))?;
         point("log: after a line");
         if durability == Durability::Durable {
-            self.lines.file().sync_data().map_err(|source| self.failed(source))?;
-            point("log: after a flush");
+            self.sync()?;
         }
         Ok(seq)
+    }
+
+    /// Brings every line that was appended to the disk.
+    ///
+    /// # Errors
+    /// When the disk refuses: what was appended may be lost with the machine.
+    pub fn sync(&self) -> Result<(), LogError> {
+        self.lines.file().sync_data().map_err(|source| self.failed(source))?;
+        point("log: after a flush");
+        Ok(())
     }
 
     /// The file that is written must be the one that a reader finds.

@@ -44,7 +44,7 @@ fn a_bare_pack_resolves_to_the_contracts_paths_and_defaults() {
     let reference = GitRef::parse("main").ok();
     assert_eq!(plan.repo, RepoPlan::Path { path: root.join("up"), reference });
     assert_eq!(plan.repo_written, "up");
-    assert_eq!(plan.limits, Limits { iterations: 20, max_time: None, max_cost: None });
+    assert_eq!(plan.limits, Limits { iterations: 20, max_time: None, max_cost: None, max_park: None });
     assert_eq!(plan.agent.goal, "make `score` as measured lower than it is");
     for slot in ["{{GOAL}}", "{{STATUS}}", "{{STEER}}"] {
         assert_eq!(plan.agent.method.matches(slot).count(), 1, "{slot}");
@@ -65,7 +65,10 @@ fn the_command_line_beats_the_manifest() {
     });
     let plan = plan.unwrap();
     assert_eq!(plan.agent.goal, "file");
-    assert_eq!(plan.limits, Limits { iterations: 3, max_time: Some(Duration::from_secs(9)), max_cost: None });
+    assert_eq!(
+        plan.limits,
+        Limits { iterations: 3, max_time: Some(Duration::from_secs(9)), max_cost: None, max_park: None }
+    );
     assert_eq!(plan.state_dir, plan.manifest_dir.join("deep/er"));
     let plan = resolve(&text, |_, overrides| overrides.goal = Some("line".into())).unwrap();
     assert_eq!(plan.agent.goal, "line");

@@ -7,7 +7,7 @@ pub mod json;
 pub mod progress;
 pub mod tally;
 
-pub use escape::plain;
+pub use escape::{plain, plain_cut};
 pub use json::Report;
 pub use progress::{Progress, Ui};
 pub use tally::{Brief, Tally};

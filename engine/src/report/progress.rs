@@ -117,6 +117,17 @@ impl Progress {
             SessionEvent::Escalation { category, reason, .. } => {
                 Some(format!("the agent escalated ({}): {}", plain(category), plain(reason)))
             }
+            SessionEvent::ApprovalWait { handle, mode, .. } => Some(format!(
+                "the agent asks for {} ({}): `crucible approve` or `crucible deny` answers",
+                plain(handle),
+                mode.token()
+            )),
+            SessionEvent::ApprovalResolved { outcome, reason } => {
+                Some(format!("the ask is {}: {}", outcome.token(), plain(reason)))
+            }
+            SessionEvent::Segment { regime, .. } => {
+                Some(format!("scores are compared in the regime {} from here on", plain(regime)))
+            }
             _ if !self.agent_output => None,
             SessionEvent::Phase { phase: Phase::Preflight | Phase::Baseline | Phase::Iteration, .. } => {
                 Some(format!("-- {}", self.standing(elapsed)))
@@ -163,6 +174,8 @@ impl Progress {
         let phase = match tally.phase {
             Phase::Starting | Phase::Preflight => "setting up".to_owned(),
             Phase::Baseline => "measuring the baseline".to_owned(),
+            Phase::Paused => "paused".to_owned(),
+            Phase::Parked => "waiting for an approval".to_owned(),
             _ => format!("iteration {} of {}", tally.iter, tally.iters_total),
         };
         format!(

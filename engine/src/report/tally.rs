@@ -128,6 +128,9 @@ impl Tally {
                     kept_snap: row.kept_snap.clone(),
                 });
             }
+            SessionEvent::Segment { baseline_score, .. } => {
+                (self.baseline, self.best) = (*baseline_score, *baseline_score);
+            }
             SessionEvent::Summary { egress_allowed, egress_denied, outputs, .. } => {
                 self.egress = egress_allowed.zip(*egress_denied);
                 self.outputs.clone_from(outputs);

@@ -14,7 +14,10 @@ use super::hands::{Apply, Tools, Turn};
 use super::mediate;
 use super::replay::Divergence;
 use super::statedir::StateError;
-use crate::agent::Template;
+use super::steer_file;
+use crate::admission::LedgerError;
+use crate::agent::{Results, Template};
+use crate::control::ControlError;
 use crate::egress::{AUDIT_FILE, Broker, Canary, EgressError, SELF_TEST, Tokens, TrialError, try_canary};
 use crate::judge::{Confined, Ground, Measure};
 use crate::log::{LogError, ReadError, SessionEvent};
@@ -61,6 +64,12 @@ pub enum RunError {
     /// No token for a turn.
     #[error("make a token")]
     Token(#[source] std::io::Error),
+    /// Operators cannot be heard.
+    #[error("let operators control the run")]
+    Control(#[from] ControlError),
+    /// What operators say cannot be recorded.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
     /// Pack commands cannot be run here.
     #[error("run the pack's commands")]
     Keeper(#[from] KeeperError),
@@ -113,7 +122,7 @@ pub fn spec(plan: &RunPlan, env: &Environment, run: String) -> Spec {
         (None, RepoPlan::Path { path, reference }) => (Source::Local(path.clone()), reference.as_ref()),
     };
     let inside = |path: &PathBuf| path.strip_prefix(&plan.workspace_dir).ok().map(PathBuf::from);
-    let own = [plan.state_dir.clone(), plan.manifest_dir.join("STEER.md")];
+    let own = [plan.state_dir.clone(), plan.steer.clone(), steer_file::aside(&plan.steer)];
     let place = Place {
         state_dir: plan.state_dir.clone(),
         workspace: plan.workspace_dir.clone(),
@@ -173,6 +182,7 @@ pub(super) fn tools(
         measure: measure(plan, env),
         toolbox: plan.agent.toolbox.clone(),
         frozen,
+        results: Results::default(),
         tell,
         clock,
     }

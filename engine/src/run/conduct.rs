@@ -1,6 +1,7 @@
 //! Turns a resolved plan and a state directory into a run from its first log line to its last, or from where another
 //! process left it (contract §7). It refuses to know the command line.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::begin::{self, RunError};
+use super::bridge::Bridge;
 use super::effect::Effect;
 use super::event::{Event, EventKind};
 use super::graph::Graph;
@@ -17,8 +19,11 @@ use super::replay::Replayed;
 use super::shell::{Ended, Shell, until};
 use super::state::{State, Terms};
 use super::statedir::{StateDir, run_name};
+use super::steer_file::SteerFile;
 use super::step::step;
 use super::turns::{turn, variables};
+use crate::admission::{Ledger, Settlement, owed};
+use crate::control::{self, Control};
 use crate::decide::Rule;
 use crate::log::{Durability, LogError, Outcome, Phase, SessionEvent};
 use crate::plan::RunPlan;
@@ -34,6 +39,9 @@ use crate::world::{
     Chain, CommandWorld, DomainCommands, Facts, GitWorld, PackRunner, Setup, Spec, Workspace, World,
 };
 
+/// What an end before the loop began is told as.
+const SET_UP_STOPPED: &str = "stopped by the operator during the setup";
+
 /// What a run is given besides its plan.
 #[derive(Debug)]
 pub struct Given {
@@ -45,6 +53,8 @@ pub struct Given {
     pub clock: Clock,
     /// Remarks that were made before there was a log.
     pub remarks: Vec<String>,
+    /// A loopback address to let operators in at as well, and the token that they must show.
+    pub control: Option<(SocketAddr, String)>,
     /// What another process left, where the run goes on.
     pub resumed: Option<Box<Replayed>>,
 }
@@ -65,12 +75,19 @@ pub struct Conducted {
 /// # Errors
 /// [`RunError`]; where a log could be begun, its last line says so too.
 pub async fn conduct(plan: &RunPlan, state_dir: &StateDir, given: Given) -> Result<Conducted, RunError> {
-    let Given { env, progress, clock, remarks, resumed } = given;
+    let Given { env, progress, clock, remarks, control, resumed } = given;
     let interrupts = Interrupts::listen().map_err(RunError::Signals)?;
     let (tell, told) = mpsc::unbounded_channel();
     let clock = clock.after(resumed.as_ref().map(|resumed| resumed.elapsed).unwrap_or_default());
+    let log = state_dir.open_log(clock)?;
+    let ledger = Ledger::open(&state_dir.ledger(), clock)?;
+    let owed = resumed.as_ref().map(|resumed| owed(ledger.book(), &resumed.told)).unwrap_or_default();
+    let config = control::Config { socket: state_dir.socket(), log: state_dir.session_log(), tcp: control };
+    let control = Control::start(config, ledger)?;
+    let address = control.tcp();
     let mut shell = Shell {
-        log: state_dir.open_log(clock)?,
+        log,
+        bridge: Bridge::new(control, SteerFile::new(plan.steer.clone())),
         progress,
         clock,
         interrupts,
@@ -82,13 +99,16 @@ pub async fn conduct(plan: &RunPlan, state_dir: &StateDir, given: Given) -> Resu
     };
     let identity = resumed.as_ref().and_then(|resumed| resumed.identity.clone());
     let state = open(plan, resumed, &env, &mut shell).await?;
+    let unsettled = shell.bridge.take_up(owed).await;
+    let listens = address.map(|address| format!("operators are heard at {address} too"));
     let archived =
         state_dir.archived().map(|path| format!("an earlier run was put away in {}", path.display()));
-    for msg in archived.into_iter().chain(remarks) {
+    for msg in archived.into_iter().chain(listens).chain(unsettled).chain(remarks) {
         shell.write(&SessionEvent::Note { msg }, Durability::Buffered)?;
     }
     shell.write(&SessionEvent::Phase { phase: Phase::Preflight, iter: 0 }, Durability::Buffered)?;
     let ran = prepare_and_run(plan, state_dir, Prepared { env, tell, state, identity }, &mut shell).await;
+    shell.bridge.refuse();
     // The child is gone before the last line says that nothing of the run is left.
     drop(shell.broker.take());
     let ended = match ran {
@@ -204,7 +224,13 @@ async fn prepare_and_run(
     let spec = begin::spec(plan, &env, run_name(shell.clock.now_utc()));
     let workspace = tokio::select! {
         workspace = workspace(&spec, &runner, state.left.is_some()) => workspace?,
-        _ = shell.interrupts.next() => return Ok(stopped(Outcome::Stopped, "stopped by the operator during the setup")),
+        _ = shell.interrupts.next() => return Ok(stopped(Outcome::Stopped, SET_UP_STOPPED)),
+        end = shell.bridge.end() => {
+            if let Err(msg) = shell.bridge.settle(end.key, Settlement::Applied, SET_UP_STOPPED.to_owned()).await {
+                shell.write(&SessionEvent::Note { msg }, Durability::Buffered)?;
+            }
+            return Ok(stopped(Outcome::Stopped, SET_UP_STOPPED));
+        }
         () = until(shell.deadline, &shell.clock) => {
             return Ok(stopped(Outcome::Budget, "the wall-clock ceiling was reached during the setup"));
         }
@@ -309,6 +335,7 @@ fn start(plan: &RunPlan) -> SessionEvent {
         iters_total: plan.limits.iterations,
         max_cost: plan.limits.max_cost,
         max_secs: plan.limits.max_time.map(|time| time.as_secs_f64()),
+        max_park_secs: plan.limits.max_park.map(|most| most.as_secs_f64()),
         direction: Some(plan.judge.direction),
         tiebreak_direction: Some(plan.judge.tiebreak_direction),
     }
@@ -321,5 +348,7 @@ fn terms(plan: &RunPlan) -> Terms {
         objective: plan.judge.objective.to_string(),
         iterations: plan.limits.iterations,
         max_cost: plan.limits.max_cost,
+        goal: plan.agent.goal.clone(),
+        max_park: plan.limits.max_park,
     }
 }

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use super::graph::TaskId;
+use crate::admission::{Key, Settlement};
 use crate::agent::Brief;
+use crate::control::Arrival;
 use crate::judge::Known;
 use crate::log::{Durability, Outcome, SessionEvent};
 
@@ -17,6 +19,27 @@ pub enum Effect {
     Run(Job),
     /// End the running job early; it still answers.
     Cancel,
+    /// Record how an input came to its end.
+    Settle {
+        /// Its key.
+        key: Key,
+        /// How.
+        outcome: Settlement,
+        /// One line for a person.
+        note: String,
+    },
+    /// Record the grant of an ask, then take it up as an input, and settle the approval.
+    Grant {
+        /// The key of the approval.
+        by: Key,
+        /// The rescope that the grant is.
+        grant: Arrival,
+    },
+    /// The wall-clock ceiling is another one.
+    Deadline {
+        /// Seconds since the run began.
+        secs: f64,
+    },
     /// Nothing more will be asked: write the report and the last line.
     Finish {
         /// How the run ended.
@@ -70,6 +93,11 @@ pub enum Job {
         best: Option<String>,
         /// Whether the workspace is to hold the candidate's files; else it holds them already.
         files: bool,
+    },
+    /// Wait for whoever holds the loop, until the job is cancelled. Answers `Released`.
+    Hold {
+        /// When nobody is waited for any longer.
+        until: Option<Duration>,
     },
     /// Let time pass. Answers `Waited`.
     Wait {

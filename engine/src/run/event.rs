@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use super::graph::TaskId;
 use crate::agent::{Escalation, Usage};
+use crate::control::Arrival;
 use crate::judge::Reading;
-use crate::log::FrozenHash;
+use crate::log::{AskWire, FrozenHash};
 
 /// Something that happened, and when.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,6 +39,13 @@ pub enum EventKind {
     Resumed {
         /// Whether the one before ended on purpose.
         closed: bool,
+    },
+    /// An input of an operator's, which is recorded.
+    Admitted(Box<Arrival>),
+    /// A hold is over.
+    Released {
+        /// Whether nobody was heard for as long as the loop waits.
+        timed_out: bool,
     },
     /// An operator asked for the end.
     Interrupted(Interrupt),
@@ -120,6 +128,10 @@ pub struct TurnReport {
     pub account: String,
     /// The agent gave up.
     pub escalation: Option<Escalation>,
+    /// The agent asks for what only an operator can grant.
+    pub ask: Option<AskWire>,
+    /// Whether the agent had its prompt.
+    pub started: bool,
     /// What it left that was not taken in, with the reason.
     pub dropped: Vec<String>,
 }

@@ -15,7 +15,7 @@ use super::judged::hashes;
 use crate::agent::relay::RelayFault;
 use crate::agent::status::status;
 use crate::agent::{
-    Brief, CommandTurn, Markers, SandboxTurn, Settings, Template, TurnError, TurnTerms, Turned, Usage,
+    Brief, CommandTurn, Markers, Results, SandboxTurn, Settings, Template, TurnError, TurnTerms, Turned, Usage,
     Values, toolbox::place, with_last_line,
 };
 use crate::egress::DEATHS_MAX;
@@ -74,6 +74,8 @@ pub struct Tools {
     pub toolbox: Option<Toolbox>,
     /// The frozen injects.
     pub frozen: FrozenFiles,
+    /// The agent's memory of the run.
+    pub results: Results,
     /// Where lines for the log go while a job runs.
     pub tell: UnboundedSender<SessionEvent>,
     /// Times the tasks.
@@ -124,6 +126,13 @@ impl<W: World> Hands<W> {
                 self.tell_notes();
                 return EventKind::Recalled(found.map_err(|error| chain(&error)));
             }
+            Job::Hold { until } => {
+                let released = tokio::select! {
+                    () = cancel.cancelled() => false,
+                    () = super::shell::until(until, &self.tools.clock) => true,
+                };
+                return EventKind::Released { timed_out: released };
+            }
             Job::Wait { pause } => {
                 // Whoever ends the pause early decides what follows.
                 let _ = tokio::time::timeout(pause, cancel.cancelled()).await;
@@ -163,17 +172,18 @@ impl<W: World> Hands<W> {
         let mut before = TurnReport::default();
         self.take_markers(&mut before);
         let status = status(brief);
-        let values = Values { goal: &self.tools.goal, status: &status, steer: "" };
+        self.tell_results(brief);
+        let values = Values { goal: &self.tools.goal, status: &status, steer: &brief.steer };
         let prompt = self.tools.method.render(values);
         let settings = self.furnish()?;
         let terms = TurnTerms { cost_left: brief.cost_left };
-        let Turned { failure, transport, retry_after, usage, killed, dropped, .. } =
+        let Turned { failure, transport, retry_after, usage, killed, dropped, started, .. } =
             self.turn(brief.iter, &prompt, terms, cancel).await?;
         aside.killed = killed;
         let who = if transport.is_some() { "the turn" } else { "the agent" };
         let failure = failure.map(|how| format!("{who} {how}"));
         let mut report =
-            TurnReport { failure, transport, retry_after, usage, dropped, ..TurnReport::default() };
+            TurnReport { failure, transport, retry_after, usage, started, dropped, ..TurnReport::default() };
         if self.missing()?.is_none() {
             self.clear_settings(&settings)?;
             aside.frozen_restored = self.put_frozen_back()?;
@@ -183,12 +193,20 @@ impl<W: World> Hands<W> {
         Ok(TaskReport::Proposed(Box::new(report)))
     }
 
+    /// Writes the agent's memory of the run. Where it cannot be had the agent goes without.
+    fn tell_results(&mut self, brief: &Brief) {
+        if let Err(msg) = self.tools.results.write(&self.tools.workspace, brief) {
+            let _ = self.tools.tell.send(SessionEvent::Note { msg });
+        }
+    }
+
     /// Reads and removes what the agent left for the engine.
     fn take_markers(&self, report: &mut TurnReport) {
         let root = Root::open(&self.tools.workspace);
         let taken = root.and_then(|root| Ok((Markers::take(&root)?, Usage::take(&root)?)));
         match taken {
-            Ok((Markers { account, escalation, refused }, (usage, unread))) => {
+            Ok((Markers { account, escalation, ask, refused }, (usage, unread))) => {
+                report.ask = ask;
                 report.account = account;
                 report.escalation = escalation;
                 report.dropped.extend(refused.into_iter().chain(unread));
@@ -237,7 +255,10 @@ impl<W: World> Hands<W> {
         match self.tools.turn.clone() {
             Turn::Host(turn) => match turn.run(&self.tools.keeper, prompt, terms, cancel, &mut say).await {
                 Ok(turned) => Ok(turned),
-                Err(TurnError::Keeper(error)) => Ok(Turned::failed(survivable(&error)?)),
+                Err(TurnError::Keeper(error)) => {
+                    let started = !matches!(error, KeeperError::Start { .. });
+                    Ok(Turned { started, ..Turned::failed(survivable(&error)?) })
+                }
                 Err(error) => Ok(Turned::failed(format!("failed to {}", chain(&error)))),
             },
             Turn::Sandbox(turn) => {

@@ -2,6 +2,7 @@
 //! It refuses to know how a log line looks and how a file is restored.
 
 pub mod begin;
+pub mod bridge;
 pub mod conduct;
 pub mod effect;
 pub mod event;
@@ -9,12 +10,14 @@ pub mod graph;
 pub mod hands;
 mod judged;
 pub mod mediate;
+pub mod operator;
 mod provision;
 pub mod replay;
 mod settling;
 pub mod shell;
 pub mod state;
 pub mod statedir;
+pub mod steer_file;
 pub mod step;
 pub mod tail;
 pub mod turns;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
+use super::bridge::Bridge;
 use super::effect::{Effect, Job};
 use super::event::{Event, EventKind, Interrupt};
 use super::hands::Hands;
@@ -45,6 +46,8 @@ pub struct Shell {
     pub control: PathBuf,
     /// The state directory, where the run can make writes: their record is there.
     pub writes: Option<PathBuf>,
+    /// What operators say.
+    pub bridge: Bridge,
     /// Answers for the sandboxes of the run, where it has any.
     pub broker: Option<Arc<Broker>>,
 }
@@ -64,7 +67,9 @@ impl Shell {
     /// # Errors
     /// When the log cannot be written: then nothing further is done.
     pub async fn run<W: World>(&mut self, mut state: State, mut hands: Hands<W>) -> Result<Ended, LogError> {
-        let mut inbox = VecDeque::from([EventKind::Ready]);
+        let mut inbox = VecDeque::new();
+        self.heed(&mut inbox).await?;
+        inbox.push_back(EventKind::Ready);
         loop {
             let mut job = None;
             while let Some(kind) = inbox.pop_front() {
@@ -72,14 +77,11 @@ impl Shell {
                 state = next;
                 for effect in effects {
                     match effect {
-                        Effect::Log(event, durability) => {
-                            let event = self.with_egress(*event).await?;
-                            self.write(&event, durability)?;
-                        }
                         Effect::Run(next) => job = Some(next),
                         // Nothing runs between two jobs.
                         Effect::Cancel => {}
                         Effect::Finish { outcome, reason } => return Ok(Ended { outcome, reason }),
+                        other => inbox.extend(self.record(other).await?),
                     }
                 }
             }
@@ -90,8 +92,11 @@ impl Shell {
             let settles = matches!(job, Job::Snapshot | Job::Restore { .. });
             let (next, answer) = self.attend(state, &mut hands, job).await?;
             state = next;
-            if settles && self.stop_asked_for() {
-                inbox.push_back(EventKind::Interrupted(Interrupt::Stop));
+            if settles {
+                if self.stop_asked_for() {
+                    inbox.push_back(EventKind::Interrupted(Interrupt::Stop));
+                }
+                self.heed(&mut inbox).await?;
             }
             inbox.push_back(answer);
         }
@@ -106,9 +111,12 @@ impl Shell {
     ) -> Result<(State, EventKind), LogError> {
         let cancel = CancellationToken::new();
         let mut running = std::pin::pin!(hands.perform(job, &cancel));
+        // What follows from an input before the job has answered.
+        let mut next = VecDeque::new();
         let answer = loop {
             let kind = tokio::select! {
                 biased;
+                Some(kind) = std::future::ready(next.pop_front()), if !next.is_empty() => kind,
                 Some(event) = self.told.recv() => {
                     self.write(&event, Durability::Buffered)?;
                     match used(&event) {
@@ -121,6 +129,7 @@ impl Shell {
                     signal::Interrupt::Stop => Interrupt::Stop,
                     signal::Interrupt::Abort => Interrupt::Abort,
                 }),
+                arrival = self.bridge.next() => EventKind::Admitted(Box::new(arrival)),
                 () = until(self.deadline, &self.clock) => {
                     self.deadline = None;
                     EventKind::OutOfTime
@@ -130,14 +139,14 @@ impl Shell {
                     continue;
                 }
             };
-            let (next, effects) = step(state, Event { at: self.clock.monotonic(), kind });
-            state = next;
+            let (stepped, effects) = step(state, Event { at: self.clock.monotonic(), kind });
+            state = stepped;
             for effect in effects {
                 match effect {
-                    Effect::Log(event, durability) => self.write(&event, durability)?,
                     Effect::Cancel => cancel.cancel(),
                     // INVARIANT: `step` starts nothing and finishes nothing while a job runs.
                     Effect::Run(_) | Effect::Finish { .. } => {}
+                    other => next.extend(self.record(other).await?),
                 }
             }
         };
@@ -145,6 +154,38 @@ impl Shell {
             self.write(&event, Durability::Buffered)?;
         }
         Ok((state, answer))
+    }
+
+    /// Writes what is to be written, and returns what happened by that.
+    async fn record(&mut self, effect: Effect) -> Result<Option<EventKind>, LogError> {
+        match effect {
+            Effect::Log(event, durability) => {
+                let event = self.with_egress(*event).await?;
+                self.write(&event, durability)?;
+            }
+            Effect::Settle { key, outcome, note } => {
+                if let Err(msg) = self.bridge.settle(key, outcome, note).await {
+                    self.write(&SessionEvent::Note { msg }, Durability::Buffered)?;
+                }
+            }
+            Effect::Grant { by, grant } => match self.bridge.grant(by, grant).await {
+                Ok(grant) => return Ok(grant.map(|grant| EventKind::Admitted(Box::new(grant)))),
+                Err(msg) => self.write(&SessionEvent::Note { msg }, Durability::Buffered)?,
+            },
+            Effect::Deadline { secs } => self.deadline = Duration::try_from_secs_f64(secs).ok(),
+            Effect::Run(_) | Effect::Cancel | Effect::Finish { .. } => {}
+        }
+        Ok(None)
+    }
+
+    /// Hands in what operators said by now.
+    async fn heed(&mut self, inbox: &mut VecDeque<EventKind>) -> Result<(), LogError> {
+        let (arrived, remarks) = self.bridge.drain().await;
+        for msg in remarks {
+            self.write(&SessionEvent::Note { msg }, Durability::Buffered)?;
+        }
+        inbox.extend(arrived.into_iter().map(|arrival| EventKind::Admitted(Box::new(arrival))));
+        Ok(())
     }
 
     /// A summary with where the audit file ends; every other line as it is.
@@ -175,7 +216,8 @@ impl Shell {
     /// # Errors
     /// When the line could not be written whole.
     pub fn write(&mut self, event: &SessionEvent, durability: Durability) -> Result<(), LogError> {
-        self.log.append(event, durability)?;
+        let seq = self.log.append(event, durability)?;
+        self.bridge.tell(seq, event);
         self.progress.see(event, self.clock.monotonic());
         Ok(())
     }

@@ -5,14 +5,16 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::graph::{Graph, Settled, TaskId};
+use super::operator::Operator;
+use crate::admission::Key;
 use crate::agent::{Brief, Recent, Usage};
 use crate::decide::{Rule, Standing};
 use crate::judge::{Known, Reading};
 use crate::log::{Outcome, Phase, RowWire};
 use crate::score::Score;
 
-/// How many settled iterations a prompt is told of.
-const RECENT_MAX: usize = 8;
+/// How many settled iterations are remembered for the agent.
+const RECENT_MAX: usize = 200;
 
 /// What does not change while a run lasts.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +29,10 @@ pub struct Terms {
     pub iterations: u32,
     /// The ceiling in US dollars, finite and more than nothing.
     pub max_cost: Option<f64>,
+    /// The goal's text.
+    pub goal: String,
+    /// How long the loop waits for an answer to an ask; for ever where there is none.
+    pub max_park: Option<Duration>,
 }
 
 /// The best kept candidate.
@@ -51,6 +57,8 @@ pub enum Stage {
     Recording(TaskId),
     /// The next attempt of a turn is not due yet.
     Waiting,
+    /// An operator, or an ask of the agent's, keeps the next iteration from beginning.
+    Held,
     /// The candidate of an iteration that another process left open is looked for.
     Recalling,
     /// The world keeps the candidate.
@@ -70,6 +78,7 @@ impl Stage {
             Stage::Task(_) => "task",
             Stage::Recording(_) => "record",
             Stage::Waiting => "wait",
+            Stage::Held => "hold",
             Stage::Recalling => "recall",
             Stage::Snapshotting => "snapshot",
             Stage::Restoring => "restore",
@@ -137,6 +146,12 @@ pub struct Iteration {
     pub secs: f64,
     /// How many US dollars the running attempt may use.
     pub reserved: Option<f64>,
+    /// The steers in the prompt of the running attempt that no attempt before it had.
+    pub carried: Vec<(Key, String)>,
+    /// The steers that attempts before it had.
+    pub told: Vec<String>,
+    /// The rescope that it measures a baseline for, and its regime; it is no iteration of the agent's then.
+    pub rebase: Option<(Key, String)>,
 }
 
 impl Iteration {
@@ -157,6 +172,9 @@ impl Iteration {
             used: Usage::default(),
             secs: 0.0,
             reserved: None,
+            carried: Vec::new(),
+            told: Vec::new(),
+            rebase: None,
         }
     }
 }
@@ -228,6 +246,8 @@ pub struct State {
     pub pause: Option<Duration>,
     /// Where the process before left it, until this one takes it up.
     pub left: Option<Left>,
+    /// What operators want of it.
+    pub operator: Operator,
     /// The outcome, once there is one.
     pub outcome: Option<Outcome>,
 }
@@ -254,6 +274,7 @@ impl State {
             unpriced: false,
             pause: None,
             left: None,
+            operator: Operator::default(),
             outcome: None,
         }
     }
@@ -273,7 +294,7 @@ impl State {
     pub fn brief(&self) -> Brief {
         Brief {
             iter: self.iter,
-            iters_total: self.terms.iterations,
+            iters_total: self.iterations(),
             objective: self.terms.objective.clone(),
             direction: self.terms.rule.direction,
             baseline: self.baseline_score,
@@ -281,13 +302,27 @@ impl State {
             recent: self.recent.iter().cloned().collect(),
             cost_left: self.cost_left(),
             unbuilt: self.current.as_ref().and_then(|current| current.unbuilt.clone()),
+            regime: self.operator.regime.clone(),
+            steer: String::new(),
         }
+    }
+
+    /// How many iterations may run after the baseline.
+    #[must_use]
+    pub fn iterations(&self) -> u32 {
+        self.operator.ceiling(|budget| budget.iterations).unwrap_or(self.terms.iterations)
+    }
+
+    /// The ceiling in US dollars.
+    #[must_use]
+    pub fn max_cost(&self) -> Option<f64> {
+        self.operator.ceiling(|budget| budget.max_cost).or(self.terms.max_cost)
     }
 
     /// How many US dollars may still be used, never less than nothing; `None` without a ceiling.
     #[must_use]
     pub fn cost_left(&self) -> Option<f64> {
-        self.terms.max_cost.map(|most| (most - self.spent()).max(0.0))
+        self.max_cost().map(|most| (most - self.spent()).max(0.0))
     }
 
     /// US dollars that were used, as far as it is known.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::tail::{self, LogEnd};
+use crate::control::{LEDGER_FILE as ADMISSIONS_FILE, SOCKET_FILE};
 use crate::egress::AUDIT_FILE;
 use crate::log::{LogError, SessionLog};
 use crate::sys::clock::Clock;
@@ -24,7 +25,8 @@ pub const LEDGER_FILE: &str = "outputs.jsonl";
 pub const OUTBOX: &str = "outbox";
 
 /// What belongs to one run and is put away with it. The lock and the workspace's ownership stay.
-const OF_ONE_RUN: [&str; 11] = [
+const OF_ONE_RUN: [&str; 12] = [
+    ADMISSIONS_FILE,
     AUDIT_FILE,
     LEDGER_FILE,
     OUTBOX,
@@ -39,8 +41,17 @@ const OF_ONE_RUN: [&str; 11] = [
 ];
 
 /// What else the engine puts into a state directory.
-const OF_THE_DIRECTORY: [&str; 7] =
-    [LOCK_FILE, CLAIM_FILE, "workspace.new", "archive", "git.full", "gateway", MARK_FILE];
+const OF_THE_DIRECTORY: [&str; 9] = [
+    LOCK_FILE,
+    CLAIM_FILE,
+    "workspace.new",
+    "archive",
+    "git.full",
+    "gateway",
+    MARK_FILE,
+    SOCKET_FILE,
+    "control.new",
+];
 
 /// What the commands of every run of this directory carry, see [`StateDir::mark`].
 const MARK_FILE: &str = "mark";
@@ -202,6 +213,18 @@ impl StateDir {
     #[must_use]
     pub fn report(&self) -> PathBuf {
         self.path.join("report.json")
+    }
+
+    /// `admissions.jsonl`
+    #[must_use]
+    pub fn ledger(&self) -> PathBuf {
+        self.path.join(LEDGER_FILE)
+    }
+
+    /// `control.sock`
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.path.join(SOCKET_FILE)
     }
 
     /// `control.json`

@@ -7,10 +7,15 @@ use proptest::prelude::*;
 use super::replay::{Replay, Replayed};
 use super::state::{Ending, Stage};
 use super::*;
+use crate::admission::{Admission, Book, Budget, Input, Key, Line, Owed, Settlement, owed};
 use crate::agent::{Escalation, Usage};
+use crate::control::Arrival;
 use crate::decide::{Rule, Standing, Verdict};
 use crate::judge::{Fault, Known, Reading};
-use crate::log::{Decision, Durability, Entry, FrozenHash, Outcome, Phase, RowWire, SessionEvent};
+use crate::log::{
+    ApprovalOutcome, AskMode, AskWire, Decision, Durability, Entry, FrozenHash, Outcome, Phase, RowWire,
+    SessionEvent,
+};
 use crate::score::{Direction, Score};
 
 fn terms(iterations: u32, direction: Direction) -> Terms {
@@ -20,12 +25,14 @@ fn terms(iterations: u32, direction: Direction) -> Terms {
         objective: "score".to_owned(),
         iterations,
         max_cost: None,
+        goal: "up".to_owned(),
+        max_park: Some(Duration::from_secs(5)),
     }
 }
 
 /// One answer of a world that does as it likes.
 #[derive(Debug, Clone)]
-enum Move {
+pub(super) enum Move {
     Good,
     Fail,
     Reading {
@@ -47,6 +54,10 @@ enum Move {
     Abort,
     OutOfTime,
     Stale,
+    /// The turn leaves an ask.
+    Ask(AskMode, u8),
+    /// An operator says something.
+    Say(Input),
 }
 
 fn moves() -> impl Strategy<Value = Vec<Move>> {
@@ -74,6 +85,29 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
     proptest::collection::vec(one, 0..200)
 }
 
+/// Histories with operators, and an agent that asks.
+fn attended() -> impl Strategy<Value = Vec<Move>> {
+    let handle = || proptest::option::weighted(0.3, (0u8..3).prop_map(|at| format!("h{at}")));
+    let label = || "[a-c]";
+    let input = prop_oneof![
+        4 => "[a-z]{1,4}".prop_map(|text| Input::Steer { text }),
+        4 => (handle(), proptest::option::of(label())).prop_map(|(handle, regime)| Input::Approve { handle, regime }),
+        2 => handle().prop_map(|handle| Input::Deny { handle, reason: "no".to_owned() }),
+        2 => label().prop_map(|regime| Input::Rescope { regime }),
+        1 => (0.0..9.0).prop_map(|secs| Input::SetBudget(Budget { max_secs: Some(secs), ..Budget::default() })),
+        2 => Just(Input::Pause),
+        2 => Just(Input::Resume),
+    ];
+    let mode = prop_oneof![Just(AskMode::Block), Just(AskMode::Continue)];
+    let one = prop_oneof![
+        3 => moves().prop_map(|moves| moves.into_iter().next().unwrap_or(Move::Good)),
+        6 => Just(Move::Good),
+        2 => (mode, 0u8..3).prop_map(|(mode, at)| Move::Ask(mode, at)),
+        6 => input.prop_map(Move::Say),
+    ];
+    proptest::collection::vec(one, 0..200)
+}
+
 fn reading(score: i8, tiebreak: Option<i8>, solved: bool, valid: bool) -> Reading {
     let finite = |value: i8| Score::new(f64::from(value));
     let mut reading = Reading::faulty(&Fault::NoScore);
@@ -90,6 +124,7 @@ pub(super) enum Went {
     Died,
     Idle,
     Unbuilt,
+    Asked(AskMode, u8),
 }
 
 /// Runs a history to its end and keeps what was said and done.
@@ -104,6 +139,10 @@ pub(super) struct Played {
     outstanding: Option<Job>,
     /// The readings that were measured, by iteration.
     readings: Vec<(u32, Reading)>,
+    /// Those that were measured for another regime.
+    rebases: Vec<Reading>,
+    /// The ledger.
+    pub(super) book: Book,
     /// Turns that came to an end of their own, by iteration.
     turns: Vec<u32>,
     /// What all turns cost.
@@ -124,6 +163,8 @@ impl Played {
             finishes: Vec::new(),
             outstanding: None,
             readings: Vec::new(),
+            rebases: Vec::new(),
+            book: Book::default(),
             turns: Vec::new(),
             charged: 0.0,
             clock: 0,
@@ -144,10 +185,14 @@ impl Played {
         self.clock += 1;
         let was_over = self.state.stage == Stage::Over && !matches!(kind, EventKind::Resumed { .. });
         let at = self.began.1 + Duration::from_secs(self.clock - self.began.0);
-        let (state, effects) = step(self.state.clone(), Event { at, kind });
+        let (before, (state, effects)) = (self.state.clone(), step(self.state.clone(), Event { at, kind }));
         assert!(!was_over || effects.is_empty(), "an effect after the end: {effects:?}");
         self.state = state;
-        let mut decided = self.state.left.is_some()
+        let mut granted = Vec::new();
+        // A baseline of another regime decides nothing about a candidate.
+        let rebasing = before.current.as_ref().is_some_and(|current| current.rebase.is_some());
+        let mut decided = rebasing
+            || self.state.left.is_some()
             || self.lines.iter().any(|(line, _)| matches!(line, SessionEvent::Recovery { .. }));
         for effect in effects {
             match effect {
@@ -165,9 +210,40 @@ impl Played {
                 }
                 Effect::Cancel => assert!(self.outstanding.is_some(), "nothing to cancel"),
                 Effect::Finish { outcome, .. } => self.finishes.push(outcome),
+                Effect::Settle { key, outcome, note } => self.settle(key, outcome, note),
+                Effect::Grant { by, grant } => {
+                    if self.book.ask(&grant.key, &grant.input).unwrap() == Admission::New {
+                        granted.push(grant);
+                    }
+                    self.settle(by, Settlement::Applied, String::new());
+                }
+                Effect::Deadline { .. } => {}
             }
         }
         self.after.push((self.log.len(), self.state.clone()));
+        for grant in granted {
+            self.admit(grant);
+        }
+    }
+
+    fn settle(&mut self, key: Key, outcome: Settlement, note: String) {
+        assert_eq!(self.book.standing(&key), Some(None), "{key} is settled twice, or was never admitted");
+        self.book.see(Line::Settled { key, outcome, note });
+    }
+
+    fn admit(&mut self, arrival: Arrival) {
+        self.book.see(Line::Admitted { key: arrival.key.clone(), input: Some(arrival.input.clone()) });
+        self.send(EventKind::Admitted(Box::new(arrival)));
+    }
+
+    /// An operator says something.
+    pub(super) fn say(&mut self, input: Input) {
+        if self.state.stage == Stage::Over {
+            // Nobody is heard any more.
+            return;
+        }
+        let key = Key::known(format!("k{}", self.clock));
+        self.admit(Arrival { key, input });
     }
 
     /// Answers the outstanding job.
@@ -200,8 +276,25 @@ impl Played {
                 let usage = Usage::new(Some(0.25), None, Some(3));
                 let idle = if went == Went::Idle { "idle" } else { "" };
                 let account = idle.to_owned();
-                let report =
-                    TurnReport { failure, transport, escalation, usage, account, ..TurnReport::default() };
+                let ask = match went {
+                    Went::Asked(mode, at) => {
+                        Some(AskWire { mode, trace_id: format!("t{at}"), handle: format!("h{at}") })
+                    }
+                    _ => None,
+                };
+                // A turn that died may have had its prompt, or not.
+                let started = went != Went::Died || self.clock.is_multiple_of(2);
+                let report = TurnReport {
+                    failure,
+                    transport,
+                    escalation,
+                    usage,
+                    account,
+                    ask,
+                    started,
+                    dropped: vec![],
+                    retry_after: None,
+                };
                 end(task, TaskReport::Proposed(Box::new(report)))
             }
             Job::Record { task, iter } => {
@@ -213,13 +306,17 @@ impl Played {
             Job::Recall { .. } if !good => EventKind::Recalled(Err("gone".into())),
             Job::Recall { .. } => EventKind::Recalled(Ok(Box::default())),
             Job::Wait { .. } => EventKind::Waited,
+            Job::Hold { until } => EventKind::Released { timed_out: until.is_some() && !good },
             Job::Apply { task } if went == Went::Unbuilt => {
                 end(task, TaskReport::Unbuilt { output: "no such name".into() })
             }
             Job::Apply { task } => end(task, TaskReport::Applied { failure }),
             Job::Measure { task, .. } => {
                 let reading = with.unwrap_or_else(|| Reading::faulty(&Fault::NoObject));
-                self.readings.push((iter, reading.clone()));
+                match self.state.current.as_ref().is_some_and(|current| current.rebase.is_some()) {
+                    true => self.rebases.push(reading.clone()),
+                    false => self.readings.push((iter, reading.clone())),
+                }
                 let frozen = vec![FrozenHash { path: "m".into(), before: "a".into(), after: None }];
                 end(task, TaskReport::Measured { reading, frozen, shown: String::new() })
             }
@@ -249,6 +346,13 @@ impl Played {
         self.state = replayed.state;
         self.state.terms = terms;
         self.send(EventKind::Resumed { closed: replayed.closed });
+        let Owed { again, closed } = owed(&self.book, &replayed.told);
+        for (key, outcome, note) in closed {
+            self.settle(key, outcome, note.to_owned());
+        }
+        for (key, input) in again {
+            self.send(EventKind::Admitted(Box::new(Arrival { key, input })));
+        }
         self.send(EventKind::Ready);
     }
 
@@ -269,6 +373,10 @@ impl Played {
                 Move::Stop => self.send(EventKind::Interrupted(Interrupt::Stop)),
                 Move::Abort => self.send(EventKind::Interrupted(Interrupt::Abort)),
                 Move::OutOfTime => self.send(EventKind::OutOfTime),
+                Move::Ask(mode, at) => {
+                    self.answer(Went::Asked(*mode, *at), Some(reading(1, None, false, true)));
+                }
+                Move::Say(input) => self.say(input.clone()),
                 Move::Stale => {
                     // What the run does not wait for must change nothing.
                     let before = self.state.clone();
@@ -309,6 +417,7 @@ fn start(terms: &Terms) -> SessionEvent {
         iters_total: terms.iterations,
         max_cost: terms.max_cost,
         max_secs: None,
+        max_park_secs: terms.max_park.map(|most| most.as_secs_f64()),
         direction: Some(terms.rule.direction),
         tiebreak_direction: Some(terms.rule.tiebreak),
     }
@@ -327,7 +436,20 @@ pub(super) fn replay(log: &[Entry]) -> Replayed {
 /// Replays the universal rule over the readings and compares it with the rows.
 fn check_rule(played: &Played) {
     let mut best: Option<Standing> = None;
-    for row in played.rows() {
+    let rule = played.state.terms.rule;
+    let mut rebased = played.rebases.iter().filter_map(|reading| match rule.decide(reading, None) {
+        Verdict::Keep { standing, .. } => Some(standing),
+        Verdict::Discard => None,
+    });
+    for (event, _) in &played.lines {
+        let row = match event {
+            SessionEvent::Row { row, .. } => row,
+            SessionEvent::Segment { .. } => {
+                best = rebased.next();
+                continue;
+            }
+            _ => continue,
+        };
         let reading =
             played.readings.iter().rev().find(|(iter, _)| *iter == row.iter).map(|(_, reading)| reading);
         let verdict =
@@ -359,11 +481,56 @@ fn check_rule(played: &Played) {
     assert_eq!(best, played.state.best.as_ref().map(|best| best.standing));
 }
 
+/// Contract §7 and §7.1: asks are brackets, a steer is delivered once, and what is settled took effect as it says.
+fn check_operators(played: &Played) {
+    let mut open = false;
+    let mut delivered = Vec::new();
+    for (event, _) in &played.lines {
+        match event {
+            SessionEvent::ApprovalWait { .. } => assert!(!std::mem::replace(&mut open, true), "a second ask"),
+            SessionEvent::ApprovalResolved { outcome, .. } => {
+                assert!(std::mem::take(&mut open), "{outcome:?} of no ask");
+                let stopped = matches!(played.finishes.last(), Some(Outcome::Stopped));
+                let at_end = played.lines.iter().any(|(line, _)| matches!(line, SessionEvent::Finished));
+                assert!(*outcome != ApprovalOutcome::Timeout || at_end || stopped);
+            }
+            SessionEvent::AgentDone(turn) => delivered.extend(turn.delivered.clone()),
+            _ => {}
+        }
+    }
+    let stopped = matches!(played.state.ending, Some(Ending::Stop | Ending::Abort));
+    assert!(!open || stopped, "an ask is left open without a stop");
+    assert_eq!(open, played.state.operator.ask.is_some());
+    let before = delivered.len();
+    delivered.sort();
+    delivered.dedup();
+    assert_eq!(before, delivered.len(), "a steer was delivered twice");
+    for key in &delivered {
+        assert_eq!(played.book.standing(&Key::known(key.clone())), Some(Some(Settlement::Applied)));
+    }
+    // What is owed is what a resumed run takes up again.
+    for (key, input) in played.book.owed() {
+        let operator = &played.state.operator;
+        let held = match input {
+            Input::Steer { .. } => {
+                operator.steers.iter().any(|(at, _)| at == key)
+                    || stopped
+                    || played.finishes == [Outcome::Error]
+            }
+            Input::Pause => operator.paused.as_ref() == Some(key),
+            Input::SetBudget(_) => operator.budgets.iter().any(|(at, _)| at == key),
+            Input::Rescope { .. } => true,
+            _ => false,
+        };
+        assert!(held, "{input:?} is owed, and the run does not know of it");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_history_keeps_the_rules(moves in moves(), iterations in 0u32..6, lower in any::<bool>()) {
+    fn every_history_keeps_the_rules(moves in prop_oneof![moves().boxed(), attended().boxed()], iterations in 0u32..6, lower in any::<bool>()) {
         let direction = if lower { Direction::Lower } else { Direction::Higher };
         let mut played = Played::new(terms(iterations, direction));
         played.play(&moves);
@@ -404,6 +571,7 @@ proptest! {
         prop_assert_eq!(before, measured.len());
 
         check_rule(&played);
+        check_operators(&played);
 
         // A phase is told once each time it changes.
         let phases: Vec<(Phase, u32)> = played.lines.iter().filter_map(|(event, _)| match event {
@@ -443,7 +611,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_replay_of_every_prefix_is_the_state_that_was(moves in moves(), iterations in 0u32..5) {
+    fn the_replay_of_every_prefix_is_the_state_that_was(moves in prop_oneof![moves().boxed(), attended().boxed()], iterations in 0u32..5) {
         let mut played = Played::new(terms(iterations, Direction::Higher));
         played.play(&moves);
         let mut seen = 0;

@@ -11,6 +11,7 @@ pub mod lock;
 mod pipe;
 pub mod process;
 pub mod signal;
+pub mod socket;
 
 /// An error and its sources on one line.
 pub fn chain(error: &dyn std::error::Error) -> String {

@@ -44,6 +44,20 @@ pub(super) fn agree(expected: &SessionEvent, found: &SessionEvent) -> Result<(),
         (E::Rebuild { attempt, iter, .. }, E::Rebuild { attempt: found, iter: at, .. }) => {
             same("attempt", (attempt, iter), (found, at))
         }
+        (E::Input(input), E::Input(found)) => same("key", &input.key, &found.key),
+        (E::ApprovalWait { handle, mode, .. }, E::ApprovalWait { handle: found, mode: as_, .. }) => {
+            same("handle", (handle, mode), (found, as_))
+        }
+        (E::ApprovalResolved { outcome, .. }, E::ApprovalResolved { outcome: found, .. }) => {
+            same("outcome", outcome, found)
+        }
+        (
+            E::Segment { baseline_score, regime, .. },
+            E::Segment { baseline_score: score, regime: found, .. },
+        ) => {
+            same("baseline_score", baseline_score, score)?;
+            same("regime", regime, found)
+        }
         (E::Ending { cause, .. }, E::Ending { cause: found, .. }) => same("cause", cause, found),
         (E::Recovery { class, iter, .. }, E::Recovery { class: found, iter: at, .. }) => {
             same("class", (class, iter), (found, at))

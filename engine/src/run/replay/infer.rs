@@ -6,8 +6,10 @@ use super::super::graph::TaskId;
 use super::super::settling;
 use super::super::state::{Stage, State};
 use super::super::step::report;
+use crate::admission::heard;
+use crate::control::Arrival;
 use crate::judge::Reading;
-use crate::log::{EndingCause, SessionEvent, TaskStatus, TurnWire};
+use crate::log::{ApprovalOutcome, EndingCause, SessionEvent, TaskStatus, TurnWire};
 
 /// What happened, where `line` is the first line after it.
 ///
@@ -24,7 +26,17 @@ pub(super) fn infer(state: &State, line: &SessionEvent) -> Result<EventKind, Str
             EndingCause::Broken => {}
         }
     }
+    if let SessionEvent::Input(input) = line
+        && input.stage == state.stage.token()
+    {
+        let (key, input) = heard(input).ok_or("this build does not know the input")?;
+        return Ok(EventKind::Admitted(Box::new(Arrival { key, input })));
+    }
     match (state.stage, line) {
+        (Stage::Held, SessionEvent::ApprovalResolved { outcome: ApprovalOutcome::Timeout, .. }) => {
+            Ok(EventKind::Released { timed_out: true })
+        }
+        (Stage::Held, _) => Ok(EventKind::Released { timed_out: false }),
         (Stage::SettingUp, _) => Ok(EventKind::Ready),
         (Stage::Waiting, _) => Ok(EventKind::Waited),
         (Stage::Recalling, line) => Ok(recalled(line)),
@@ -117,6 +129,10 @@ pub(super) fn name(line: &SessionEvent) -> &'static str {
         SessionEvent::TaskResult { .. } => "task_result",
         SessionEvent::Row { .. } => "row",
         SessionEvent::Escalation { .. } => "escalation",
+        SessionEvent::Input(_) => "input",
+        SessionEvent::ApprovalWait { .. } => "approval_wait",
+        SessionEvent::ApprovalResolved { .. } => "approval_resolved",
+        SessionEvent::Segment { .. } => "segment",
         SessionEvent::Budget { .. } => "budget",
         SessionEvent::Summary { .. } => "summary",
         SessionEvent::Finished => "finished",

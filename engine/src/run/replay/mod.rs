@@ -14,6 +14,7 @@ use super::event::{Event, EventKind};
 use super::graph::Graph;
 use super::state::{State, Terms};
 use super::step::step;
+use crate::admission::{Key, Told};
 use crate::decide::Rule;
 use crate::log::{Entry, Phase, PlanTask, SessionEvent};
 use crate::score::Direction;
@@ -43,6 +44,7 @@ pub struct Replay {
     identity: Option<String>,
     goal: Option<String>,
     max_time: Option<Duration>,
+    told: Told,
     lines: u64,
     times: Times,
     /// When the last line was written, as it says.
@@ -66,6 +68,8 @@ pub struct Replayed {
     pub goal: String,
     /// The wall-clock ceiling.
     pub max_time: Option<Duration>,
+    /// What the log says of inputs that the ledger may not know to be settled.
+    pub told: Told,
     /// Readable lines.
     pub lines: u64,
 }
@@ -105,6 +109,7 @@ impl Replay {
             identity: None,
             goal: None,
             max_time: None,
+            told: Told::default(),
             lines: 0,
             times: Times::default(),
             last: String::new(),
@@ -123,6 +128,7 @@ impl Replay {
     /// [`Divergence`] when it does not follow.
     pub fn see(&mut self, entry: &Entry) -> Result<(), Divergence> {
         self.lines = self.lines.saturating_add(1);
+        self.hear(&entry.event);
         let told = match &entry.event {
             SessionEvent::Agent { .. }
             | SessionEvent::Note { .. }
@@ -176,8 +182,20 @@ impl Replay {
         Ok(())
     }
 
+    /// Keeps the keys of inputs that have taken effect.
+    fn hear(&mut self, event: &SessionEvent) {
+        match event {
+            SessionEvent::AgentDone(turn) => {
+                self.told.delivered.extend(turn.delivered.iter().cloned().map(Key::known));
+            }
+            SessionEvent::Segment { key: Some(key), .. } => self.told.drained.push(Key::known(key.clone())),
+            _ => {}
+        }
+    }
+
     fn start(&mut self, start: &SessionEvent) -> Result<(), String> {
-        let SessionEvent::Start { goal, gate, iters_total, max_cost, max_secs, .. } = start else {
+        let SessionEvent::Start { goal, gate, iters_total, max_cost, max_secs, max_park_secs, .. } = start
+        else {
             return Ok(());
         };
         let rule = rule_of(start).or(self.rule);
@@ -188,6 +206,8 @@ impl Replay {
             objective: gate.clone(),
             iterations: *iters_total,
             max_cost: *max_cost,
+            goal: goal.clone(),
+            max_park: max_park_secs.and_then(|secs| Duration::try_from_secs_f64(secs).ok()),
         };
         self.goal = Some(goal.clone());
         self.max_time = max_secs.and_then(|secs| Duration::try_from_secs_f64(secs).ok());
@@ -240,6 +260,7 @@ impl Replay {
             identity: self.identity,
             goal: self.goal.unwrap_or_default(),
             max_time: self.max_time,
+            told: self.told,
             lines: self.lines,
         })
     }

@@ -14,7 +14,7 @@ impl Fold {
             return self.begin(0);
         }
         let next = self.state.counts.total().saturating_add(1);
-        let left = next <= self.state.terms.iterations;
+        let left = next <= self.state.iterations();
         let (outcome, reason) = match &self.state.ending {
             Some(Ending::Solved) => (Outcome::Solved, "the judge declared the win".to_owned()),
             Some(Ending::Escalated(why)) => (Outcome::Escalated, why.clone()),
@@ -27,7 +27,7 @@ impl Fold {
             }
             None => match self.refused_by_cost(next) {
                 Some(why) => (Outcome::Budget, why),
-                None => return self.begin(next),
+                None => return self.head(next),
             },
         };
         self.finish(outcome, reason);
@@ -35,7 +35,7 @@ impl Fold {
 
     /// Why the cost ceiling refuses the turn of an iteration.
     fn refused_by_cost(&self, iter: u32) -> Option<String> {
-        let most = self.state.terms.max_cost?;
+        let most = self.state.max_cost()?;
         let spent = self.state.spent();
         (spent >= most).then(|| {
             format!("the cost ceiling refused the turn of iteration {iter}: ${spent} of ${most} are spent")
@@ -63,6 +63,7 @@ impl Fold {
         if aborting || self.state.stage == Stage::Waiting {
             self.hurry();
         }
+        self.release();
     }
 
     pub(super) fn out_of_time(&mut self) {
@@ -72,6 +73,7 @@ impl Fold {
             self.note("the wall-clock ceiling is reached".to_owned());
             self.state.ending = Some(Ending::OutOfTime);
             self.hurry();
+            self.release();
         }
     }
 
@@ -89,6 +91,7 @@ impl Fold {
     }
 
     pub(super) fn finish(&mut self, outcome: Outcome, reason: String) {
+        self.close_ask();
         let iter = self.state.iter;
         self.enter(Phase::Finished, iter);
         let best = self.state.best.as_ref();

@@ -2,6 +2,7 @@
 //! It refuses to do anything itself.
 
 mod end;
+mod operator;
 mod resume;
 mod settle;
 mod task;
@@ -13,6 +14,7 @@ use super::effect::{Effect, Job};
 use super::event::{Event, EventKind};
 use super::graph::Op;
 use super::state::{Iteration, Stage, State};
+use crate::judge::Known;
 use crate::log::{Decision, Durability, Phase, RowWire, SessionEvent, TaskStatus};
 
 pub(super) use turn::report;
@@ -29,6 +31,8 @@ pub fn step(state: State, event: Event) -> (State, Vec<Effect>) {
         (Stage::Over, _) => {}
         (_, EventKind::Interrupted(interrupt)) => fold.interrupted(interrupt),
         (_, EventKind::OutOfTime) => fold.out_of_time(),
+        (_, EventKind::Admitted(arrival)) => fold.admitted(*arrival),
+        (Stage::Held, EventKind::Released { timed_out }) => fold.held(timed_out),
         (Stage::SettingUp, EventKind::Ready) => fold.ready(),
         (Stage::Task(id) | Stage::Recording(id), EventKind::Task(end)) if end.task == id => {
             fold.task_ended(*end);
@@ -89,7 +93,7 @@ impl Fold {
         let admitted = SessionEvent::PlanAdmitted {
             plan_version: PLAN_VERSION,
             reason: self.state.terms.graph.reason().to_owned(),
-            budget_usd: self.state.terms.max_cost,
+            budget_usd: self.state.max_cost(),
             tasks,
             graph: self.state.terms.graph.told(),
         };
@@ -110,6 +114,12 @@ impl Fold {
         }
         self.state.current = Some(current);
         self.dispatch();
+    }
+
+    /// What the judge may know: of a baseline, also that of another regime, nothing.
+    fn known(&self) -> Known {
+        let rebase = self.state.current.as_ref().is_some_and(|current| current.rebase.is_some());
+        if rebase { Known::default() } else { self.state.known() }
     }
 
     /// The phase in which an iteration's tasks run.
@@ -134,7 +144,7 @@ impl Fold {
         let job = match op {
             Op::Propose => return self.propose(id),
             Op::Apply => Job::Apply { task: id },
-            Op::Measure => Job::Measure { task: id, known: self.state.known() },
+            Op::Measure => Job::Measure { task: id, known: self.known() },
             Op::Decide => return self.decide(id),
         };
         self.run(Stage::Task(id), job);

@@ -23,6 +23,8 @@ impl Fold {
             _ => self.state.iter,
         };
         self.log(SessionEvent::Recovery { class, iter, detail }, Durability::Durable);
+        // A baseline of another regime is measured anew.
+        self.state.current.take_if(|current| current.rebase.is_some());
         let left = left(&self.state);
         let state = &mut self.state;
         if let (Some(current), true) = (&mut state.current, left != Some(Left::Unkept)) {
@@ -33,6 +35,11 @@ impl Fold {
             state.ending = None;
         }
         (state.dead_turns, state.idle_turns, state.pause) = (0, 0, None);
+        // What is owed arrives again from the ledger.
+        state.operator.forget();
+        if let Some(current) = &mut state.current {
+            current.carried.clear();
+        }
         (state.left, state.stage, state.phase, state.outcome) =
             (left, Stage::SettingUp, Phase::Preflight, None);
     }
@@ -112,9 +119,10 @@ fn left(state: &State) -> Option<Left> {
         Stage::SettingUp | Stage::Recalling => state.left,
         Stage::Task(id) if op(id) == Some(Op::Propose) => Some(Left::AtBest),
         Stage::Recording(id) => Some(Left::Unrecorded(id)),
-        Stage::Task(_) => Some(Left::Unmeasured),
+        Stage::Task(_) if state.current.is_some() => Some(Left::Unmeasured),
+        Stage::Task(_) => Some(Left::AtBest),
         Stage::Snapshotting => Some(Left::Unkept),
-        Stage::Waiting | Stage::Restoring | Stage::Over => Some(Left::AtBest),
+        Stage::Waiting | Stage::Held | Stage::Restoring | Stage::Over => Some(Left::AtBest),
     }
 }
 
@@ -124,6 +132,12 @@ fn class(state: &State, closed: bool) -> RecoveryClass {
         return RecoveryClass::CleanExit;
     }
     if state.best.is_none() {
+        return RecoveryClass::DiedInBaseline;
+    }
+    if state.stage == Stage::Held && state.phase == Phase::Parked {
+        return RecoveryClass::DiedAwaitingApproval;
+    }
+    if state.current.as_ref().is_some_and(|current| current.rebase.is_some()) {
         return RecoveryClass::DiedInBaseline;
     }
     match (state.current.is_some(), left(state)) {
@@ -138,7 +152,9 @@ fn detail(state: &State, class: RecoveryClass) -> String {
     let settled = state.counts.total();
     let what = match (class, left(state)) {
         (RecoveryClass::CleanExit, _) => "the log ends with `shutdown`",
-        (RecoveryClass::DiedInBaseline, _) => "no baseline was kept",
+        (RecoveryClass::DiedInBaseline, _) if state.best.is_none() => "no baseline was kept",
+        (RecoveryClass::DiedInBaseline, _) => "the baseline of another regime was being measured",
+        (RecoveryClass::DiedAwaitingApproval, _) => "an ask had no answer",
         (_, Some(Left::Unrecorded(_))) => "the turn was over, and its candidate not recorded",
         (_, Some(Left::Unmeasured)) => "the candidate was recorded, and has no reading",
         (_, Some(Left::Unkept)) => "the decision to keep was written, and its row was not",

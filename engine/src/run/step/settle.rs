@@ -50,6 +50,9 @@ impl Fold {
     /// Writes the row of a discarded candidate, then goes back to the best.
     pub(super) fn settle_row(&mut self) {
         let Some(mut current) = self.state.current.take() else { return };
+        if let Some(rebase) = current.rebase.take() {
+            return self.not_rebased(rebase, &current.row.note);
+        }
         self.count_discard(&mut current);
         let note = current.row.note.clone();
         self.write_row(current, false, Durability::Durable);

@@ -41,7 +41,8 @@ impl Fold {
     fn broken(&mut self, task: TaskId, secs: f64, reason: String) {
         self.log_ending(EndingCause::Broken, reason.clone());
         self.settle(task, Settling::new(TaskStatus::Fail, reason.clone(), secs), Durability::Buffered);
-        if let Some(mut current) = self.state.current.take() {
+        // A baseline of another regime has no row.
+        if let Some(mut current) = self.state.current.take().filter(|current| current.rebase.is_none()) {
             current.row.note.clone_from(&reason);
             self.count_discard(&mut current);
             self.write_row(current, false, Durability::Durable);
@@ -164,6 +165,9 @@ impl Fold {
         let Some(reading) = self.state.current.as_ref().and_then(|current| current.reading.clone()) else {
             return self.discard("nothing was measured".to_owned());
         };
+        if self.state.current.as_ref().is_some_and(|current| current.rebase.is_some()) {
+            return self.rebased(&reading);
+        }
         let best = self.state.best.as_ref().map(|best| best.standing);
         match self.state.terms.rule.decide(&reading, best) {
             Verdict::Keep { standing, solved } => {

@@ -6,13 +6,13 @@ use std::time::Duration;
 use driver::TransportClass;
 
 use super::Fold;
-use crate::agent::{Escalation, Usage};
+use crate::agent::{Brief, Escalation, Usage};
 use crate::log::{Decision, Durability, EscalationWire, Phase, SessionEvent, TaskStatus, TurnWire};
 use crate::run::effect::{Effect, Job};
 use crate::run::event::{Candidate, TurnReport};
 use crate::run::graph::TaskId;
 use crate::run::settling::{Settling, recorded};
-use crate::run::state::{Ending, Stage, TurnEnded};
+use crate::run::state::{Ending, Iteration, Stage, TurnEnded};
 
 /// After so many dead turns in a row the run is distressed.
 pub(super) const DISTRESSED: u32 = 2;
@@ -43,7 +43,8 @@ impl Fold {
             current.reserved = left;
         }
         self.log(SessionEvent::AgentStart { iter }, Durability::Buffered);
-        let brief = self.state.brief();
+        let steer = self.steer();
+        let brief = Brief { steer, ..self.state.brief() };
         self.run(Stage::Task(task), Job::Propose { task, brief });
     }
 
@@ -73,16 +74,21 @@ impl Fold {
 
     /// A turn is over. That is on the disk before anything else is done, so that it is never taken again.
     pub(super) fn proposed(&mut self, task: TaskId, secs: f64, turn: TurnReport) {
-        let line = wire(&turn, self.state.current.as_ref().map(|current| &current.row), secs);
+        let line = wire(&turn, self.state.current.as_ref(), secs);
         self.log(SessionEvent::AgentDone(Box::new(line)), Durability::Durable);
         self.state.used = self.state.used.plus(turn.usage);
-        if self.state.terms.max_cost.is_some() && turn.usage.cost_usd.is_none() && !self.state.unpriced {
+        if self.state.max_cost().is_some() && turn.usage.cost_usd.is_none() && !self.state.unpriced {
             self.state.unpriced = true;
             self.note(
                 "warning: the turn did not say what it cost, so the cost ceiling cannot hold it".to_owned(),
             );
         }
-        let TurnReport { failure, transport, retry_after, usage, account, escalation, dropped } = turn;
+        let TurnReport { failure, transport, retry_after, usage, account, escalation, ask, started, dropped } =
+            turn;
+        self.delivered(started);
+        if let Some(ask) = ask {
+            self.asked(ask);
+        }
         let Some(current) = &mut self.state.current else { return };
         current.used = current.used.plus(usage);
         current.secs += secs;
@@ -216,8 +222,10 @@ fn patience(class: &str) -> Option<Duration> {
     }
 }
 
-/// The line of a turn; `row` has what was ended and put back after it.
-fn wire(turn: &TurnReport, row: Option<&crate::log::RowWire>, secs: f64) -> TurnWire {
+/// The line of a turn; its iteration has what its prompt had, and what was ended and put back after it.
+fn wire(turn: &TurnReport, current: Option<&Iteration>, secs: f64) -> TurnWire {
+    let row = current.map(|current| &current.row);
+    let carried = current.filter(|_| turn.started).into_iter().flat_map(|current| &current.carried);
     let escalation = turn
         .escalation
         .clone()
@@ -231,6 +239,9 @@ fn wire(turn: &TurnReport, row: Option<&crate::log::RowWire>, secs: f64) -> Turn
         output_tokens: turn.usage.output_tokens,
         candidate_md: turn.account.clone(),
         escalation,
+        ask: turn.ask.clone(),
+        delivered: carried.map(|(key, _)| key.to_string()).collect(),
+        unstarted: !turn.started,
         killed: row.map(|row| row.killed.clone()).unwrap_or_default(),
         frozen_restored: row.map(|row| row.frozen_restored.clone()).unwrap_or_default(),
         dropped: turn.dropped.clone(),
@@ -253,6 +264,8 @@ pub(in crate::run) fn report(line: TurnWire) -> TurnReport {
         usage: Usage::new(line.cost_usd, line.input_tokens, line.output_tokens),
         account: line.candidate_md,
         escalation,
+        ask: line.ask,
+        started: !line.unstarted,
         dropped: line.dropped,
     }
 }

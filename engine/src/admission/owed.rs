@@ -1,0 +1,149 @@
+//! Turns a ledger whose run died into what the resumed run still owes, and what a resume closes (contract §7.1).
+//! It refuses to know what the inputs do.
+
+use super::book::{Book, Settlement};
+use super::input::{Input, Key, OWN_KEYS};
+
+/// What the keys of grants begin with, behind [`OWN_KEYS`].
+const GRANT: &str = "grant:";
+
+/// What the session log says of inputs that the ledger may not know to be settled.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Told {
+    /// The steers that were delivered into the prompt of a turn that came to its end.
+    pub delivered: Vec<Key>,
+    /// The rescopes whose segment was begun.
+    pub drained: Vec<Key>,
+}
+
+/// What a resumed run begins with.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Owed {
+    /// The inputs that are taken in again, in the order of their admission.
+    pub again: Vec<(Key, Input)>,
+    /// Those that are settled instead: how, and why.
+    pub closed: Vec<(Key, Settlement, &'static str)>,
+}
+
+/// The key of the rescope that grants the `ordinal`-th ask of a run.
+#[must_use]
+pub fn grant_key(ordinal: u32, trace_id: &str, handle: &str) -> Key {
+    use sha2::{Digest, Sha256};
+    let mut hash = Sha256::new();
+    for part in [trace_id, handle] {
+        hash.update(part.len().to_le_bytes());
+        hash.update(part);
+    }
+    let digest: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    Key::own(&format!("{GRANT}{ordinal}:{digest}"))
+}
+
+/// Whether a key is that of a grant.
+fn is_grant(key: &Key) -> bool {
+    key.as_str().strip_prefix(OWN_KEYS).is_some_and(|rest| rest.starts_with(GRANT))
+}
+
+/// Sorts what is owed into what is taken up again and what a resume closes.
+#[must_use]
+pub fn owed(book: &Book, told: &Told) -> Owed {
+    let mut owed = Owed::default();
+    for (key, input) in book.owed() {
+        let closed = match input {
+            Input::Steer { .. } if told.delivered.contains(key) => {
+                Some((Settlement::Applied, "delivered before the engine died"))
+            }
+            Input::Rescope { .. } if told.drained.contains(key) => {
+                Some((Settlement::Applied, "measured before the engine died"))
+            }
+            Input::Stop | Input::Abort => Some((Settlement::Superseded, "the run was resumed")),
+            Input::Approve { .. } if book.followed_by(key, is_grant) => {
+                Some((Settlement::Applied, "granted before the engine died"))
+            }
+            Input::Approve { .. } => {
+                Some((Settlement::Superseded, "the engine died before the grant was recorded"))
+            }
+            _ => None,
+        };
+        match closed {
+            Some((outcome, note)) => owed.closed.push((key.clone(), outcome, note)),
+            None => owed.again.push((key.clone(), input.clone())),
+        }
+    }
+    owed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wire::Line;
+    use super::*;
+
+    fn key(text: &str) -> Key {
+        Key::chosen(text).unwrap()
+    }
+
+    fn steer() -> Input {
+        Input::Steer { text: "x".into() }
+    }
+
+    fn approve() -> Input {
+        Input::Approve { handle: None, regime: None }
+    }
+
+    fn check(inputs: &[(Key, Input)], told: &Told, again: &[&str], closed: &[(&str, Settlement)]) {
+        let mut book = Book::default();
+        for (key, input) in inputs {
+            book.see(Line::Admitted { key: key.clone(), input: Some(input.clone()) });
+        }
+        let got = owed(&book, told);
+        let names: Vec<&str> = got.again.iter().map(|(key, _)| key.as_str()).collect();
+        assert_eq!(names, again);
+        let settled: Vec<(&str, Settlement)> =
+            got.closed.iter().map(|(key, outcome, _)| (key.as_str(), *outcome)).collect();
+        assert_eq!(settled, closed);
+    }
+
+    #[test]
+    fn what_is_not_delivered_is_owed_and_what_a_resume_overrides_is_closed() {
+        use Settlement::{Applied, Superseded};
+        let told = Told { delivered: vec![key("s1")], drained: vec![key("r1")] };
+        let rescope = || Input::Rescope { regime: "c=48".into() };
+        let budget = Input::SetBudget(super::super::Budget { max_cost: Some(1.0), ..Default::default() });
+        check(
+            &[
+                (key("s1"), steer()),
+                (key("s2"), steer()),
+                (key("r1"), rescope()),
+                (key("r2"), rescope()),
+                (key("b"), budget),
+                (key("p"), Input::Pause),
+                (key("stop"), Input::Stop),
+                (key("abort"), Input::Abort),
+                (key("no"), Input::Deny { handle: None, reason: String::new() }),
+            ],
+            &told,
+            &["s2", "r2", "b", "p", "no"],
+            &[("s1", Applied), ("r1", Applied), ("stop", Superseded), ("abort", Superseded)],
+        );
+    }
+
+    #[test]
+    fn an_approval_is_closed_as_its_grant_says_and_the_grant_stays_owed() {
+        use Settlement::{Applied, Superseded};
+        let grant = grant_key(1, "t", "gpu");
+        let rescope = Input::Rescope { regime: "gpu".into() };
+        check(
+            &[(key("yes"), approve()), (grant.clone(), rescope)],
+            &Told::default(),
+            &[grant.as_str()],
+            &[("yes", Applied)],
+        );
+        check(&[(key("yes"), approve())], &Told::default(), &[], &[("yes", Superseded)]);
+    }
+
+    #[test]
+    fn each_ask_has_a_key_of_its_own() {
+        let keys = [grant_key(1, "a", "bc"), grant_key(1, "ab", "c"), grant_key(2, "a", "bc")];
+        assert_eq!(keys.iter().collect::<std::collections::BTreeSet<_>>().len(), 3);
+        assert_eq!(grant_key(1, "a", "bc"), keys[0]);
+    }
+}

@@ -1,0 +1,133 @@
+//! Turns the brief of a run into `RESULTS.md`, the engine's memory for the agent in the workspace (note N10).
+//! It refuses to replace a file of that name that is somebody else's.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use super::status::{Brief, line};
+use crate::sys::chain;
+use crate::sys::fs::{Obstacles, RelPath, Root, WriteOptions};
+
+/// The file's name at the root of the workspace.
+pub const RESULTS: &str = "RESULTS.md";
+/// How the file begins, by which the engine knows it as its own.
+const MARK: &str = "<!-- Written by crucible before each turn. What is added here is lost. -->";
+/// The most that is read of what stands there, in bytes; more is somebody else's.
+const READ_MAX: u64 = 1024 * 1024;
+
+/// Writes the memory where it has changed.
+#[derive(Debug, Default)]
+pub struct Results {
+    /// Whether it was said that somebody else's file stands there.
+    said: bool,
+}
+
+impl Results {
+    /// Writes what the brief says, through no link. Where the same stands there, the file is left alone.
+    ///
+    /// # Errors
+    /// A remark for the log: that the file is somebody else's, once, or that it cannot be written.
+    pub fn write(&mut self, workspace: &Path, brief: &Brief) -> Result<(), String> {
+        // INVARIANT: the name is a constant of this file, and a relative path.
+        let Ok(path) = RelPath::parse(RESULTS) else { return Ok(()) };
+        let text = text(brief);
+        let failed = |error| format!("{RESULTS} is not up to date: failed to {}", chain(&error));
+        let root = Root::open(workspace).map_err(failed)?;
+        match root.read(&path, READ_MAX) {
+            Ok(Some(there)) if there == text.as_bytes() => return Ok(()),
+            Ok(None) => {}
+            Ok(Some(there)) if there.starts_with(MARK.as_bytes()) => {}
+            _ if std::mem::replace(&mut self.said, true) => return Ok(()),
+            _ => return Err(format!("the workspace has a {RESULTS} of its own, so the engine writes none")),
+        }
+        let options = WriteOptions { mode: 0o644, durable: false, obstacles: Obstacles::Refuse };
+        root.write_atomic(&path, &mut text.as_bytes(), options).map_err(failed)
+    }
+}
+
+/// The memory: where the run stands, and each iteration that is remembered, the newest last.
+fn text(brief: &Brief) -> String {
+    let mut text = format!("{MARK}\n\n# Results\n\n");
+    let Brief { objective, direction, .. } = brief;
+    let _ = writeln!(text, "The objective is `{}`; {direction} is better.", objective.escape_debug());
+    if let Some(regime) = &brief.regime {
+        let _ = writeln!(text, "Regime: {}.", regime.escape_debug());
+    }
+    if let Some(baseline) = brief.baseline {
+        let _ = writeln!(text, "Baseline: {baseline}.");
+    }
+    if let Some((best, iter)) = brief.best {
+        let _ = writeln!(text, "Best: {best}, from iteration {iter}.");
+    }
+    if !brief.recent.is_empty() {
+        text.push('\n');
+    }
+    for recent in &brief.recent {
+        let _ = writeln!(text, "{}", line(recent));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::Recent;
+    use crate::log::Decision;
+    use crate::score::{Direction, Score};
+    use std::os::unix::fs::MetadataExt as _;
+
+    fn brief(settled: u32) -> Brief {
+        let recent = (1..=settled).map(|iter| Recent {
+            iter,
+            decision: Decision::Discard,
+            score: Score::new(f64::from(iter)),
+            note: "slow".into(),
+        });
+        Brief {
+            iter: settled + 1,
+            iters_total: 9,
+            objective: "score".into(),
+            direction: Direction::Higher,
+            baseline: Score::new(1.0),
+            best: Some((Score::new(1.0).unwrap(), 0)),
+            recent: recent.collect(),
+            cost_left: None,
+            regime: None,
+            steer: "not for the memory".into(),
+        }
+    }
+
+    #[test]
+    fn it_is_written_when_it_changed_and_only_then() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(RESULTS);
+        let mut results = Results::default();
+        results.write(dir.path(), &brief(2)).unwrap();
+        let (text, inode) = (std::fs::read_to_string(&path).unwrap(), path.metadata().unwrap().ino());
+        assert!(text.ends_with("- 1: discarded, 1 (slow)\n- 2: discarded, 2 (slow)\n"), "{text}");
+        assert!(!text.contains("not for the memory"));
+        results.write(dir.path(), &brief(2)).unwrap();
+        assert_eq!(path.metadata().unwrap().ino(), inode, "the same is not written again");
+        results.write(dir.path(), &brief(3)).unwrap();
+        assert!(std::fs::read_to_string(&path).unwrap().ends_with("- 3: discarded, 3 (slow)\n"));
+    }
+
+    #[test]
+    fn somebody_elses_file_and_a_link_stay_as_they_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(RESULTS);
+        let outside = tempfile::NamedTempFile::new().unwrap();
+        for link in [false, true] {
+            let mut results = Results::default();
+            if link {
+                std::fs::remove_file(&path).unwrap();
+                std::os::unix::fs::symlink(outside.path(), &path).unwrap();
+            } else {
+                std::fs::write(&path, "mine").unwrap();
+            }
+            assert!(results.write(dir.path(), &brief(1)).unwrap_err().contains("of its own"));
+            assert_eq!(results.write(dir.path(), &brief(1)), Ok(()), "it is said once");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), if link { "" } else { "mine" });
+        }
+    }
+}
