@@ -195,8 +195,8 @@ fn covers(old: &Scope, new: &Scope) -> bool {
     if text.contains('*') {
         return old.admits(&text.replace('*', ANYTHING));
     }
-    let below = |boundary: &&str| old.admits(&format!("{text}{boundary}{ANYTHING}"));
-    old.admits(text) && BOUNDARIES.iter().all(|boundary| below(&boundary))
+    let below = |boundary: &str| old.admits(&format!("{text}{boundary}{ANYTHING}"));
+    old.admits(text) && BOUNDARIES.into_iter().all(below)
 }
 
 fn egress(old: &Exposure, new: &Exposure, diff: &mut Diff) -> Result<(), ExposureError> {
@@ -299,7 +299,7 @@ fn relays(old: &Exposure, new: &Exposure, diff: &mut Diff) {
         let subject = format!("relay {path}");
         match before.iter().find(|(other, _)| other == path) {
             None => {
-                diff.put(Effect::Widens, subject, format!("new, from {}", super::render::sources(sources)))
+                diff.put(Effect::Widens, subject, format!("new, from {}", super::render::sources(sources)));
             }
             Some((_, had)) if had != sources => {
                 let widens = sources.iter().any(|source| !had.contains(source));

@@ -173,11 +173,10 @@ pub fn page() -> String {
          prints one JSON object, `{version, outputs, capabilities, enforced}`, in a stable order. What the lines mean to a \
          reviewer is on [Exposure](exposure.md).\n\n",
     );
-    let items = |key: &str| &schema["properties"][key]["items"];
-    section(&mut page, "outputs", items("outputs"));
-    for one in items("capabilities")["oneOf"].as_array().into_iter().flatten() {
-        let kind = one["properties"]["kind"]["const"].as_str().unwrap_or_default();
-        section(&mut page, kind, one);
+    section(&mut page, "outputs", &output());
+    for one in capabilities() {
+        let kind = one.pointer("/properties/kind/const").and_then(Value::as_str).unwrap_or_default();
+        section(&mut page, kind, &one);
     }
     let _ = writeln!(
         page,
@@ -187,16 +186,14 @@ pub fn page() -> String {
 }
 
 fn section(page: &mut String, title: &str, schema: &Value) {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let _ = writeln!(
-        page,
-        "## `{title}`\n\n{}\n\n| field | meaning |\n| --- | --- |",
-        text(&schema["description"])
-    );
-    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
-        if name != "kind" || title == "outputs" {
-            let _ = writeln!(page, "| `{name}` | {} |", text(&field["description"]));
-        }
+    let text =
+        |value: &Value| value.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let _ = writeln!(page, "## `{title}`\n\n{}\n\n| field | meaning |\n| --- | --- |", text(schema));
+    let fields = schema.get("properties").and_then(Value::as_object);
+    for (name, field) in
+        fields.into_iter().flatten().filter(|(name, _)| *name != "kind" || title == "outputs")
+    {
+        let _ = writeln!(page, "| `{name}` | {} |", text(field));
     }
     page.push('\n');
 }
