@@ -112,12 +112,11 @@ impl Workspace {
         }
         let git = place.git();
         let mut notes = objects::remove_stale_locks(git.dir())?;
-        git.forget_index()?;
-        if !git.dir().join("index").exists() {
-            git.read_index(&facts.baseline).await?;
-            git.freeze_entries(&facts.fixed).await?;
-        }
         let best = git.resolve(&branch(&facts.run)).await?.ok_or_else(|| refuse("its branch is gone"))?;
+        // The index may name objects of a step that died before they were moved in.
+        git.forget_index()?;
+        git.read_index(&best).await?;
+        git.freeze_entries(&facts.fixed).await?;
         let shown = Projection::open(&git, &facts, &Reserved::with(&place.own))?;
         notes.extend(shown.remove_stale_locks()?);
         let mut workspace = Workspace::assemble(place, facts, shown, best).await?;
