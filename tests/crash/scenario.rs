@@ -148,7 +148,7 @@ impl Left {
             tree: git(&workspace, &["rev-parse", "HEAD^{tree}"]),
             status: git(&workspace, &["status", "--porcelain"]),
             outcome: log.last().map(|line| line["outcome"].clone()).unwrap_or_default(),
-            spent: kind("budget").last().and_then(|line| line["spent"].as_f64()).unwrap_or_default(),
+            spent: kind("budget").next_back().and_then(|line| line["spent"].as_f64()).unwrap_or_default(),
             live: read("outside.live"),
             ended,
             starts: kind("agent_start").count(),

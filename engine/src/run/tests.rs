@@ -25,7 +25,7 @@ fn terms(iterations: u32, direction: Direction) -> Terms {
 
 /// One answer of a world that does as it likes.
 #[derive(Debug, Clone)]
-enum Move {
+pub(super) enum Move {
     Good,
     Fail,
     Reading {

@@ -63,6 +63,7 @@ fn rows(expected: &RowWire, found: &RowWire) -> Result<(), String> {
         .map_err(|why| format!("in the row of iteration {}, {why}", expected.iter))
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "what is compared is often a pair made for it")]
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, expected: T, found: T) -> Result<(), String> {
     if expected == found {
         return Ok(());
