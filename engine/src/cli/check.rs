@@ -70,7 +70,9 @@ fn look(args: &CheckArgs) -> Result<Exit, CliError> {
     let mut findings = Findings::default();
     findings.warnings.extend(pack.thawed.iter().map(ToString::to_string));
     findings.warnings.extend(pack.manifest.warnings().iter().map(|warning| warning.message.clone()));
-    let plan = RunPlan::resolve(pack, &Overrides { inference, ..Overrides::default() })?;
+    let mut plan = RunPlan::resolve(pack, &Overrides { inference, ..Overrides::default() })?;
+    let tool = plan.equip(env.value("PATH"));
+    findings.warnings.extend(tool.err().map(|error| format!("the first turn would fail to {error}")));
     findings
         .warnings
         .extend(variables(&plan, &env).err().map(|error| format!("the first turn would fail to {error}")));

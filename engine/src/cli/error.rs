@@ -73,6 +73,9 @@ pub enum CliError {
         /// The first thing that is wrong.
         fault: policy::record::Fault,
     },
+    /// The program of the harness.
+    #[error(transparent)]
+    Tool(#[from] crate::plan::ToolError),
     /// A log that does not follow from itself.
     #[error(transparent)]
     Replay(#[from] super::replay::ReplayError),
@@ -108,6 +111,7 @@ impl CliError {
             CliError::Pack(_) => Exit::Manifest,
             CliError::Plan(PlanError::InjectInState(_) | PlanError::Shown { .. }) => Exit::Manifest,
             CliError::Plan(_) => Exit::Usage,
+            CliError::Tool(_) => Exit::Usage,
             CliError::Interrupted => Exit::Stopped,
             CliError::Run(
                 RunError::State(StateError::Unfinished { .. } | StateError::Lock(LockError::Held { .. }))
@@ -150,6 +154,11 @@ impl CliError {
             CliError::Run(RunError::State(StateError::Lock(LockError::Held { .. }))) => {
                 Some("wait for it to end, or give this run another --state-dir and workspace".to_owned())
             }
+            CliError::Tool(crate::plan::ToolError::Missing(name)) => Some(match name.as_str() {
+                "claude" => "`npm install -g @anthropic-ai/claude-code` installs it".to_owned(),
+                "codex" => "`npm install -g @openai/codex` installs it".to_owned(),
+                _ => return None,
+            }),
             _ => None,
         }
     }

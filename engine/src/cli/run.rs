@@ -91,7 +91,8 @@ fn plan(
     let mut remarks: Vec<String> = thawed
         .chain(pack.manifest.warnings().iter().map(|warning| format!("warning: {}", warning.message)))
         .collect();
-    let plan = RunPlan::resolve(pack, &overrides)?;
+    let mut plan = RunPlan::resolve(pack, &overrides)?;
+    plan.equip(env.value("PATH"))?;
     remarks.extend(plan.agent.model.told().into_iter().map(|line| format!("inference: {line}")));
     Ok((plan, remarks))
 }

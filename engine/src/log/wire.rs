@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::agent::AgentEvent;
 use super::row::RowWire;
 use super::turn::TurnWire;
 use crate::score::{Direction, Score};
@@ -161,44 +162,6 @@ impl TaskStatus {
     }
 }
 
-/// What a turn's process said while it ran.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub enum AgentEvent {
-    /// The engine's own remark on the turn.
-    Log {
-        /// The remark.
-        text: String,
-    },
-    /// Output as it came; bytes that are not UTF-8 are replaced.
-    Raw {
-        /// `stdout` or `stderr`.
-        stream: String,
-        /// The bytes, as text.
-        text: String,
-    },
-    /// What the turn has used so far, as its harness tells it while it runs.
-    Tokens {
-        /// US dollars.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        cost_usd: Option<f64>,
-        /// Tokens read.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        input_tokens: Option<u64>,
-        /// Tokens written.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        output_tokens: Option<u64>,
-    },
-    /// The process ended.
-    Exit {
-        /// Its exit code, 128+n for signal n.
-        code: i32,
-    },
-    /// Any kind that this build does not write.
-    #[serde(other, skip_serializing)]
-    Other,
-}
-
 /// One task of a graph that a manifest brought.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanTask {
@@ -275,6 +238,15 @@ pub enum SessionEvent {
     AgentStart {
         /// Its iteration.
         iter: u32,
+    },
+    /// A turn of a durable conversation begins (contract §7). Neither cursor nor transcript is in it.
+    AgentSession {
+        /// The conversation's name.
+        session: String,
+        /// `start` or `resume`.
+        action: String,
+        /// Which of its turns, from 1.
+        turn: u32,
     },
     /// Something a turn's process said.
     Agent {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use policy::egress::{BinaryPath, Declared, Egress, Plumbing};
 
+use super::{Tool, ToolError};
 use crate::manifest::{Sandbox, SandboxLimits};
 
 /// What a turn's sandbox reaches, shows of the host and may use.
@@ -33,6 +34,19 @@ impl SandboxPlan {
             read_only_paths: paths.map(|path| path.value.as_path().to_owned()).collect(),
             limits: sandbox.limits,
         }
+    }
+
+    /// Joins a tool of this machine to what the sandbox shows, and to the programs that may connect.
+    ///
+    /// # Errors
+    /// A path that no policy can name.
+    pub(super) fn show(&mut self, tool: &Tool) -> Result<(), ToolError> {
+        let path = tool.executable.to_str().and_then(|path| BinaryPath::parse(path).ok());
+        self.admit(path.ok_or_else(|| ToolError::Unnameable(tool.executable.clone()))?);
+        if !self.read_only_paths.contains(&tool.needs) {
+            self.read_only_paths.push(tool.needs.clone());
+        }
+        Ok(())
     }
 
     /// The same list with one more program, the harness's own, among those that its entries admit (note N12).

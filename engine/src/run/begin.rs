@@ -19,7 +19,7 @@ use super::egress::{Broker, EgressError, SELF_TEST};
 use super::hands::{Apply, Tools, Turn};
 use super::replay::Divergence;
 use super::statedir::{AUDIT_FILE, StateError};
-use crate::agent::Template;
+use crate::agent::{Sessions, Template};
 use crate::judge::{Confined, Ground, Measure};
 use crate::log::{LogError, ReadError, SessionEvent};
 use crate::manifest::Harness;
@@ -69,6 +69,9 @@ pub enum RunError {
     /// A harness without a driver here.
     #[error("run the harness \"{0}\": this build does not have it")]
     Harness(Harness),
+    /// The private directory of agents' tools.
+    #[error("keep what agents' tools remember")]
+    Sessions(#[source] crate::sys::fs::FsError),
     /// The log cannot be read, so nothing can go on from it.
     #[error("resume the run")]
     Unreadable(#[source] ReadError),
@@ -151,7 +154,7 @@ pub(super) fn tools(
     plan: &RunPlan,
     env: &Environment,
     (keeper, ground): (&Arc<Keeper>, Ground),
-    turn: Turn,
+    (turn, sessions): (Turn, Sessions),
     frozen: crate::world::FrozenFiles,
     tell: mpsc::UnboundedSender<SessionEvent>,
     clock: Clock,
@@ -162,6 +165,8 @@ pub(super) fn tools(
         workspace: plan.workspace_dir.clone(),
         env: env.clone(),
         turn,
+        sessions,
+        session: plan.agent.session.clone(),
         method: Template::new(&plan.agent.method),
         goal: plan.agent.goal.clone(),
         apply: apply

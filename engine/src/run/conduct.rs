@@ -18,6 +18,7 @@ use super::state::{State, Terms};
 use super::statedir::{StateDir, run_name};
 use super::step::step;
 use super::turns::{turn, variables};
+use crate::agent::Sessions;
 use crate::decide::Rule;
 use crate::log::{Durability, LogError, Outcome, Phase, SessionEvent};
 use crate::plan::RunPlan;
@@ -167,6 +168,7 @@ async fn prepare_and_run(
     end_leftovers(&mark, shell)?;
     // Whether a key and a sandbox can be had is known before anything is cloned or spent.
     let variables = variables(plan, &env)?;
+    let sessions = Sessions::open(state_dir.path()).map_err(RunError::Sessions)?;
     shell.broker = plan.agent.sandbox.as_ref().map(|_| begin::broker(plan, &env)).transpose()?;
     let gateway = match (&shell.broker, &plan.judge.confined) {
         (Some(broker), _) => Some(begin::gateway(state_dir.path(), broker)?),
@@ -198,8 +200,9 @@ async fn prepare_and_run(
     let frozen = workspace.frozen();
     let layers = gateway.as_ref().map(|gateway| gateway.layers().to_vec()).unwrap_or_default();
     let ground = begin::ground(plan, &keeper, client.as_ref())?;
-    let turn = turn(plan, variables, client.zip(shell.broker.as_deref()), layers)?;
-    let tools = begin::tools(plan, &runner.env, (&keeper, ground), turn, frozen, tell, shell.clock);
+    let turn = turn(plan, variables, &sessions, client.zip(shell.broker.as_deref()), layers)?;
+    let agent = (turn, sessions);
+    let tools = begin::tools(plan, &runner.env, (&keeper, ground), agent, frozen, tell, shell.clock);
     let world_runner = PackRunner { timeout: Some(plan.world.timeout), ..runner };
     let domain = plan.world.snapshot_restore.as_ref().map(|(snapshot, restore)| DomainCommands {
         snapshot_cmd: snapshot.to_string(),

@@ -16,6 +16,7 @@ pub mod state;
 pub mod statedir;
 pub mod step;
 pub mod tail;
+mod turning;
 pub mod turns;
 
 pub use effect::{Effect, Job};

@@ -22,7 +22,8 @@ pub const AUDIT_FILE: &str = "egress.jsonl";
 pub const LOG_FILE: &str = "session.jsonl";
 
 /// What belongs to one run and is put away with it. The lock and the workspace's ownership stay.
-const OF_ONE_RUN: [&str; 9] = [
+const OF_ONE_RUN: [&str; 10] = [
+    crate::agent::PRIVATE,
     AUDIT_FILE,
     LOG_FILE,
     "report.json",

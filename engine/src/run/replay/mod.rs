@@ -124,7 +124,10 @@ impl Replay {
     pub fn see(&mut self, entry: &Entry) -> Result<(), Divergence> {
         self.lines = self.lines.saturating_add(1);
         let told = match &entry.event {
-            SessionEvent::Agent { .. } | SessionEvent::Note { .. } | SessionEvent::Unknown => Ok(()),
+            SessionEvent::Agent { .. }
+            | SessionEvent::AgentSession { .. }
+            | SessionEvent::Note { .. }
+            | SessionEvent::Unknown => Ok(()),
             SessionEvent::Start { .. } => {
                 self.times.see(parsed(&self.last));
                 self.times.begin(stamp(entry));
