@@ -15,6 +15,8 @@ use crate::{
     wire::config::DriverConfig,
 };
 
+mod fetch;
+
 /// How long the sandbox may take to be ready.
 pub(crate) const READY: Duration = Duration::from_secs(30);
 /// How long one relayed file may take.
@@ -51,6 +53,10 @@ pub struct TurnSpec {
     pub timeout: Option<Duration>,
     /// After this long without output likewise.
     pub idle_timeout: Option<Duration>,
+    /// When this is cancelled likewise: nothing more is wanted of the command.
+    pub enough: CancellationToken,
+    /// Files that are brought out beside the workspace's changes, once the command is over.
+    pub fetch: Option<Fetch>,
     /// Layers to leave out; only a build for tests of the layers knows any, every other refuses them.
     pub weaken: Vec<String>,
 }
@@ -72,6 +78,32 @@ impl std::fmt::Debug for Relay {
     }
 }
 
+/// Which files are brought out of a sandbox beside the workspace's changes. What is in them is hostile data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fetch {
+    /// An absolute directory in the sandbox.
+    pub directory: String,
+    /// A file's name, with the wildcards of a shell. At most six directories down.
+    pub name: String,
+    /// So many bytes together, at most.
+    pub max: usize,
+}
+
+/// One file that was brought out.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Fetched {
+    /// Relative to [`Fetch::directory`], as the sandbox tells it.
+    pub path: PathBuf,
+    /// What stood in it.
+    pub content: Vec<u8>,
+}
+
+impl std::fmt::Debug for Fetched {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Fetched {{ path: {:?}, {} bytes }}", self.path, self.content.len())
+    }
+}
+
 /// Why the command is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
@@ -81,6 +113,8 @@ pub enum Ended {
     TimedOut,
     /// It wrote nothing for too long.
     Idle,
+    /// Nothing more was wanted of it.
+    Enough,
 }
 
 /// How a turn ended; what changed is in the workspace by now.
@@ -100,6 +134,8 @@ pub struct TurnEnd {
     pub limits_hit: Vec<String>,
     /// The layers that were in force, one line each.
     pub layers: Vec<String>,
+    /// The files of [`TurnSpec::fetch`], sorted by path, or why there are none.
+    pub fetched: Result<Vec<Fetched>, String>,
 }
 
 /// One path of the workspace that differs from before, relative to it.
@@ -154,8 +190,8 @@ pub async fn run(
     let name = spec.name.clone();
     let sandbox = Guard::new(client.clone(), name);
     let result = match until_over(client, spec, &cancel, sink).await {
-        Ok((exit, ended)) => {
-            sync_back(client, sandbox.name(), &cancel).await.map(|back| turn_end(exit, ended, back))
+        Ok((over, fetched)) => {
+            sync_back(client, sandbox.name(), &cancel).await.map(|back| turn_end(over, fetched, back))
         }
         Err(error) => Err(error),
     };
@@ -165,13 +201,16 @@ pub async fn run(
     Ok(end)
 }
 
+/// How a command ended, and why.
+type Over = (Exit, Ended);
+
 /// The steps until the command is over, which a cancelled turn leaves where it is.
 async fn until_over(
     client: &Client,
     spec: TurnSpec,
     cancel: &CancellationToken,
     sink: &mut (dyn FnMut(Stream, &[u8]) + Send),
-) -> Result<(Exit, Ended), TurnError> {
+) -> Result<(Over, Result<Vec<Fetched>, String>), TurnError> {
     tokio::select! {
         biased;
         () = cancel.cancelled() => Err(TurnError::Cancelled),
@@ -183,7 +222,7 @@ async fn steps(
     client: &Client,
     spec: TurnSpec,
     sink: &mut (dyn FnMut(Stream, &[u8]) + Send),
-) -> Result<(Exit, Ended), TurnError> {
+) -> Result<(Over, Result<Vec<Fetched>, String>), TurnError> {
     let name = spec.name.clone();
     relays_stay_out(&spec)?;
     client.create(&sandbox_spec(&spec)).await?;
@@ -195,7 +234,17 @@ async fn steps(
     let command =
         ExecSpec { command: spec.command, workdir: spec.workdir, stdin: spec.stdin, ..ExecSpec::default() };
     let running = client.exec(&name, command, Step::Exec).await?;
-    follow(running, clock, sink).await
+    let over = tokio::select! {
+        biased;
+        over = follow(running, clock, sink) => over?,
+        // Dropped, the command is killed.
+        () = spec.enough.cancelled() => (KILLED, Ended::Enough),
+    };
+    let fetched = match &spec.fetch {
+        Some(fetch) => fetch::fetch(client, &name, fetch).await,
+        None => Ok(Vec::new()),
+    };
+    Ok((over, fetched))
 }
 
 /// Brings the changes back. Cancelled meanwhile, the gateway takes back what it did, unless it was done already: only
@@ -212,9 +261,9 @@ async fn sync_back(client: &Client, name: &str, cancel: &CancellationToken) -> R
     }
 }
 
-fn turn_end(exit: Exit, ended: Ended, back: SyncedBack) -> TurnEnd {
+fn turn_end((exit, ended): Over, fetched: Result<Vec<Fetched>, String>, back: SyncedBack) -> TurnEnd {
     let SyncedBack { changed, dropped, killed, limits_hit, layers, applied: _ } = back;
-    TurnEnd { exit, ended, changed, dropped, killed, limits_hit, layers }
+    TurnEnd { exit, ended, changed, dropped, killed, limits_hit, layers, fetched }
 }
 
 fn sandbox_spec(spec: &TurnSpec) -> SandboxSpec {
@@ -261,13 +310,15 @@ impl Clock {
     }
 }
 
+/// How a command ends that is not wanted any more.
+const KILLED: Exit = Exit::Signal(9);
+
 /// Passes output on until the command is over or its time is; then dropping `running` kills it.
 pub(crate) async fn follow(
     mut running: Running,
     clock: Clock,
     sink: &mut (dyn FnMut(Stream, &[u8]) + Send),
 ) -> Result<(Exit, Ended), TurnError> {
-    const KILLED: Exit = Exit::Signal(9);
     let mut last_output = Instant::now();
     loop {
         let event = match clock.deadline(last_output) {

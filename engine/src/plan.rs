@@ -2,6 +2,7 @@
 //! It refuses to know how any of it is carried out.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,6 +25,7 @@ mod limits;
 mod places;
 mod reach;
 mod sandbox;
+mod tool;
 
 use places::{check_apart, check_injects, check_relays, check_repo, check_shown, state_dir};
 
@@ -34,6 +36,7 @@ pub use judge::{ConfinedPlan, JudgePlan};
 pub use limits::Limits;
 pub use reach::{Refusal, VALUE_LEAST};
 pub use sandbox::SandboxPlan;
+pub use tool::{Tool, ToolError};
 
 /// The file by which operators steer, beside the manifest.
 const STEER_FILE: &str = "STEER.md";
@@ -145,6 +148,8 @@ pub struct AgentPlan {
     pub command: Option<Command>,
     /// The sandbox that each turn must run in; without one it runs as the engine's own child.
     pub sandbox: Option<SandboxPlan>,
+    /// The program of the harness, once it was looked for; a command needs none.
+    pub tool: Option<Tool>,
     /// The durable conversation that all turns belong to; without one each is a new one.
     pub session: Option<SessionName>,
     /// The skills that stand in the workspace anew for each turn.
@@ -387,6 +392,24 @@ impl RunPlan {
         })
     }
 
+    /// Finds the program of the harness on this machine, shows it in the sandbox, and lets it connect there. `path` is what
+    /// `PATH` holds.
+    ///
+    /// # Errors
+    /// When it is not installed.
+    pub fn equip(&mut self, path: Option<&OsStr>) -> Result<(), ToolError> {
+        let agent = &mut self.agent;
+        if agent.model.harness == Harness::Command {
+            return Ok(());
+        }
+        let tool = Tool::find(agent.model.harness.token(), path)?;
+        if let Some(sandbox) = &mut agent.sandbox {
+            sandbox.show(&tool)?;
+        }
+        agent.tool = Some(tool);
+        Ok(())
+    }
+
     /// What makes this run's scores comparable to another's; `base` is the workspace's pristine base commit (contract §7).
     pub fn identity(&self, base: &str) -> RunIdentity {
         let component = crate::pack::Component { name: "", repo: &self.repo_written, base };
@@ -446,6 +469,7 @@ fn agent(agent: Agent, model: Model, method: Option<String>, goal: String, besid
         backend: agent.backend,
         command: agent.command.map(|at| at.value),
         model,
+        tool: None,
         session: None,
         toolbox: None,
         isolated: agent.isolated,

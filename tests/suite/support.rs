@@ -203,11 +203,16 @@ pub(crate) enum Skip {
     NoPython,
     /// A file system of its own needs a namespace, which a container may refuse.
     NoNamespaces,
+    /// The tools of agents are installed by `.ci/run`, from npm.
+    NoAgents,
 }
 
 impl Skip {
     fn reason(self) -> &'static str {
         match self {
+            Skip::NoAgents => {
+                "Claude Code and Codex are not installed: `.ci/run` does, into target/tools/agents"
+            }
             Skip::NotRoot => "not root, so it cannot become another user",
             Skip::NoPython => "no python3 can be had",
             Skip::NoNamespaces => "no mount namespaces here, so no file system that can fill up",

@@ -87,6 +87,21 @@ impl Template {
     }
 }
 
+/// What a turn is told that goes on with a conversation, which has the method and the goal already (contract §1.3).
+#[must_use]
+pub fn delta(status: &str, steer: &str) -> String {
+    let mut text = format!(
+        "The next iteration. The files are as the best candidate left them: what was discarded is not in them. Make the next \
+         change, by the same method and for the same goal.\n\n{status}\n"
+    );
+    if !steer.trim().is_empty() {
+        text.push_str("\nNew from the operator:\n");
+        text.push_str(steer);
+        text.push('\n');
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,31 +1,33 @@
-//! Turns a prompt into an agent command that ran in a sandbox of its own, with what it changed brought back (contract §6).
+//! Turns a prompt into a turn of an agent in a sandbox of its own, with what it changed brought back (contract §6).
 //! It refuses to know how a sandbox is made: that is the driver's.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use driver::turn::{self, Ended, TurnEnd, TurnSpec};
+use driver::turn::{self, Ended, Fetch, Relay, TurnEnd, TurnSpec};
 use driver::{Client, Limits, Step, TurnError};
 use policy::egress::Document;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::output::OutputTeller;
+use super::called::Called;
+use super::harness::{End, Home, home_in_sandbox};
 use super::relay::Relays;
+use super::session::{Begun, Left, TRANSCRIPT_MAX, Transcript};
 use super::tools::ToolAccess;
-use super::turn::{TurnTerms, Turned};
+use super::turn::{TurnTerms, Turned, grace};
 use super::usage::{COST_LEFT_VARIABLE, USAGE, USAGE_VARIABLE};
 use crate::log::AgentEvent;
 use crate::sys::keeper::Stream;
 
-/// One turn of the `openshell` backend with the `command` harness.
+/// One turn of the backend `openshell`.
 #[derive(Debug, Clone)]
 pub struct SandboxTurn {
     /// The gateway to drive.
     pub client: Client,
-    /// `[agent].agent_cmd`, the text for `sh -c` in the sandbox.
-    pub agent_cmd: String,
+    /// What is run.
+    pub called: Called,
     /// The workspace on this host.
     pub workspace: PathBuf,
     /// `[agent.env]`; nothing of the engine's own environment goes in.
@@ -35,7 +37,7 @@ pub struct SandboxTurn {
     /// Files that are made for each turn (note N16).
     pub relays: Relays,
     /// Those of this turn, made.
-    pub relayed: Vec<turn::Relay>,
+    pub relayed: Vec<Relay>,
     /// The layers that are known to be in force, a line each.
     pub layers: Vec<String>,
     /// What it may reach.
@@ -55,60 +57,52 @@ pub struct SandboxTurn {
 }
 
 impl SandboxTurn {
-    /// Runs one turn in a new sandbox, which is gone when this returns, with every process that was in it.
+    /// Runs one turn in a new sandbox, which is gone when this returns, with every process that was in it. A turn that is
+    /// done and does not end is ended after a grace.
     ///
     /// `repository` is what the agent sees as the workspace's `.git`; `name` is unique while the turn runs.
     pub async fn run(
         self,
         name: String,
         repository: PathBuf,
-        (prompt, terms): (&str, TurnTerms),
+        (prompt, terms): (&str, TurnTerms<'_>),
         cancel: &CancellationToken,
-        mut tell: impl FnMut(AgentEvent) + Send,
+        tell: &mut (dyn FnMut(AgentEvent) + Send),
     ) -> Turned {
-        let (mut env, mut relays) = (self.env, self.relayed);
-        let seen = self.workspace.file_name().unwrap_or_default().to_string_lossy();
-        env.insert(USAGE_VARIABLE.to_owned(), format!("/sandbox/{seen}/{USAGE}"));
-        if let Some(left) = terms.cost_left {
-            env.insert(COST_LEFT_VARIABLE.to_owned(), left.to_string());
-        }
-        match self.tools.map(|tools| tools.begin(&name)).transpose() {
+        let mut this = self;
+        match this.tools.take().map(|tools| tools.begin(&name)).transpose() {
             Ok(None) => {}
-            Ok(Some((variables, config))) => {
-                env.extend(variables);
-                relays.push(config);
+            Ok(Some(begun)) => {
+                this.env.extend(begun.variables);
+                this.relayed.push(begun.config);
+                this.called.mcp = Some(begun.server);
             }
             Err(error) => {
                 let transport = Some(driver::TransportClass::Other.token().to_owned());
                 return Turned { transport, ..Turned::failed(format!("failed to make a token: {error}")) };
             }
         }
-        let spec = TurnSpec {
-            name,
-            workspace: self.workspace,
-            repository: Some(repository),
-            command: ["/bin/sh", "-c", &self.agent_cmd].map(str::to_owned).to_vec(),
-            env,
-            stdin: prompt.as_bytes().to_vec(),
-            relays,
-            read_only_paths: self.read_only_paths,
-            limits: self.limits,
-            egress: Some(self.policy),
-            certificates: self.certificates,
-            timeout: self.timeout,
-            idle_timeout: self.idle_timeout,
-            ..TurnSpec::default()
-        };
-        let mut teller = OutputTeller::default();
+        let (call, mut stream) = this.called.turn(terms.session.map(Begun::conversation), terms.cost_left);
+        let enough = CancellationToken::new();
+        let mut deaths = this.deaths.clone();
+        let client = this.client.clone();
+        let mut spec = this.spec(call.env, terms);
+        spec.name = name;
+        spec.repository = Some(repository);
+        spec.command = std::iter::once(call.program).chain(call.args).collect();
+        spec.stdin = prompt.as_bytes().to_vec();
+        let done = spec.enough.clone();
         let mut heard = false;
-        let mut sink = |stream, bytes: &[u8]| {
-            heard = true;
-            teller.push(same(stream), bytes, &mut tell);
-        };
-        let mut deaths = self.deaths;
         let turn = cancel.child_token();
         let result = {
-            let mut running = std::pin::pin!(turn::run(&self.client, spec, turn.clone(), &mut sink));
+            let mut sink = |from, bytes: &[u8]| {
+                heard = true;
+                stream.push(same(from), bytes, tell);
+                if stream.is_enough() {
+                    enough.cancel();
+                }
+            };
+            let mut running = std::pin::pin!(turn::run(&client, spec, turn.clone(), &mut sink));
             tokio::select! {
                 biased;
                 result = &mut running => result,
@@ -116,32 +110,84 @@ impl SandboxTurn {
                     turn.cancel();
                     running.await
                 }
+                () = grace(&enough) => {
+                    done.cancel();
+                    running.await
+                }
             }
         };
-        teller.finish(&mut tell);
         let started = heard || result.as_ref().err().is_some_and(may_have_started);
         match result {
             Ok(end) => {
-                tell(AgentEvent::Exit { code: code(end.exit) });
-                let turned = turned(end);
-                Turned { failure: turned.failure.map(|how| teller.explain(&how)), ..turned }
+                let how = ending(&end);
+                let verdict = stream.finish(how, tell);
+                turned(end, Turned::judged(verdict))
             }
-            Err(TurnError::Cancelled) if !cancel.is_cancelled() => Turned {
-                transport: Some(driver::TransportClass::Gateway.token().to_owned()),
-                started,
-                ..Turned::failed(
-                    "was ended, because the broker died and nothing answers for what it reaches".to_owned(),
-                )
-            },
-            Err(TurnError::Cancelled) => {
-                Turned { started, ..Turned::failed("was ended on request".to_owned()) }
+            Err(error) => {
+                stream.finish(End::Lost, tell);
+                Turned { started, ..not_run(&error, cancel.is_cancelled()) }
             }
-            Err(error) => Turned {
-                transport: Some(error.class().token().to_owned()),
-                started,
-                ..Turned::failed(format!("failed to {}", crate::sys::chain(&error)))
-            },
         }
+    }
+
+    /// The specification of a turn, without what only this turn has.
+    fn spec(self, own: Vec<(String, String)>, terms: TurnTerms<'_>) -> TurnSpec {
+        let mut env = self.env;
+        let seen = self.workspace.file_name().unwrap_or_default().to_string_lossy();
+        env.insert(USAGE_VARIABLE.to_owned(), format!("/sandbox/{seen}/{USAGE}"));
+        if let Some(left) = terms.cost_left {
+            env.insert(COST_LEFT_VARIABLE.to_owned(), left.to_string());
+        }
+        let session = terms.session;
+        let (mut relays, mut fetch) = (self.relayed, None);
+        if let Some(home) = self.called.home() {
+            let at = home_in_sandbox(&home);
+            env.insert(home.variable.to_owned(), at.display().to_string());
+            let transcripts = at.join(home.transcripts).display().to_string();
+            let seed = |name: &str| Transcript { path: PathBuf::from(name), content: Vec::new() };
+            relays.extend(home.seed.map(|name| relay(&at.display().to_string(), &seed(name))));
+            relays.extend(session.and_then(Begun::transcript).map(|kept| relay(&transcripts, kept)));
+            fetch = session.map(|_| fetch_of(&home, transcripts));
+        }
+        env.extend(own);
+        TurnSpec {
+            workspace: self.workspace,
+            env,
+            relays,
+            fetch,
+            read_only_paths: self.read_only_paths,
+            limits: self.limits,
+            egress: Some(self.policy),
+            certificates: self.certificates,
+            timeout: self.timeout,
+            idle_timeout: self.idle_timeout,
+            ..TurnSpec::default()
+        }
+    }
+}
+
+fn relay(directory: &str, Transcript { path, content }: &Transcript) -> Relay {
+    Relay { dest: format!("{directory}/{}", path.display()), content: content.clone(), mode: 0o600 }
+}
+
+fn fetch_of(home: &Home, directory: String) -> Fetch {
+    Fetch { directory, name: home.pattern.to_owned(), max: TRANSCRIPT_MAX }
+}
+
+/// A turn that its sandbox did not carry to an end.
+fn not_run(error: &TurnError, asked: bool) -> Turned {
+    match error {
+        TurnError::Cancelled if !asked => Turned {
+            transport: Some(driver::TransportClass::Gateway.token().to_owned()),
+            ..Turned::failed(
+                "was ended, because the broker died and nothing answers for what it reaches".to_owned(),
+            )
+        },
+        TurnError::Cancelled => Turned::failed("was ended on request".to_owned()),
+        error => Turned {
+            transport: Some(error.class().token().to_owned()),
+            ..Turned::failed(format!("failed to {}", crate::sys::chain(error)))
+        },
     }
 }
 
@@ -180,16 +226,26 @@ fn code(exit: turn::Exit) -> i32 {
     }
 }
 
-fn turned(end: TurnEnd) -> Turned {
-    let how = match (end.ended, end.exit) {
-        (Ended::TimedOut, _) => Some("ran into its time limit".to_owned()),
-        (Ended::Idle, _) => Some("said nothing for too long".to_owned()),
-        (Ended::Itself, turn::Exit::Code(0)) => None,
-        (Ended::Itself, turn::Exit::Code(code)) => Some(format!("ended with exit code {code}")),
-        (Ended::Itself, turn::Exit::Signal(signal)) => Some(format!("ended with signal {signal}")),
-    };
+fn ending(end: &TurnEnd) -> End {
+    let code = code(end.exit);
+    match end.ended {
+        Ended::TimedOut => End::Ended(code, "ran into its time limit".to_owned()),
+        Ended::Idle => End::Ended(code, "said nothing for too long".to_owned()),
+        Ended::Enough => End::Enough(code),
+        Ended::Itself => {
+            let how = match end.exit {
+                turn::Exit::Code(code) => format!("ended with exit code {code}"),
+                turn::Exit::Signal(signal) => format!("ended with signal {signal}"),
+            };
+            End::Exit(code, how)
+        }
+    }
+}
+
+/// What its harness says of a turn, and what its sandbox adds.
+fn turned(end: TurnEnd, judged: Turned) -> Turned {
     let hit = end.limits_hit.join(", ");
-    let failure = match (how, hit.is_empty()) {
+    let failure = match (judged.failure, hit.is_empty()) {
         (Some(how), false) => Some(format!("{how}; the sandbox's limit on {hit} was hit")),
         (how, _) => how,
     };
@@ -199,5 +255,13 @@ fn turned(end: TurnEnd) -> Turned {
         dropped.push(format!("the sandbox's limit on {hit} was hit"));
     }
     let killed = end.killed.into_iter().map(|killed| killed.name).collect();
-    Turned { failure, killed, dropped, layers: end.layers, started: true, ..Turned::default() }
+    let started = true;
+    let left = match end.fetched {
+        Ok(files) => {
+            let kept = files.into_iter().map(|file| Transcript { path: file.path, content: file.content });
+            Left { transcripts: kept.collect(), fault: None }
+        }
+        Err(why) => Left { transcripts: Vec::new(), fault: Some(why) },
+    };
+    Turned { failure, killed, dropped, layers: end.layers, started, left, ..judged }
 }

@@ -299,10 +299,7 @@ impl AbsentArgs {
     /// The first one that was given.
     #[must_use]
     pub fn given(&self) -> Option<&'static str> {
-        let given = [
-            ("--wide", self.wide.is_some()),
-            ("--wide-keep", self.wide_keep.is_some()),
-        ];
+        let given = [("--wide", self.wide.is_some()), ("--wide-keep", self.wide_keep.is_some())];
         given.into_iter().find_map(|(name, given)| given.then_some(name))
     }
 }

@@ -75,7 +75,9 @@ fn look(args: &CheckArgs) -> Result<Exit, CliError> {
     let mut findings = Findings::default();
     findings.warnings.extend(pack.thawed.iter().map(ToString::to_string));
     findings.warnings.extend(pack.manifest.warnings().iter().map(|warning| warning.message.clone()));
-    let plan = RunPlan::resolve(pack, &Overrides { inference, ..purpose(&args.purpose) })?;
+    let mut plan = RunPlan::resolve(pack, &Overrides { inference, ..purpose(&args.purpose) })?;
+    let tool = plan.equip(env.value("PATH"));
+    findings.warnings.extend(tool.err().map(|error| format!("the first turn would fail to {error}")));
     let exposure = plan.exposure();
     findings.warnings.extend(plan.remarks());
     findings.warnings.extend(exposure.undeclared().map(|name| {

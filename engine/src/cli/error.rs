@@ -100,6 +100,9 @@ pub enum CliError {
     /// A staged write that was not sent, or that may have been.
     #[error("{0}")]
     NotSent(String),
+    /// The program of the harness.
+    #[error(transparent)]
+    Harness(#[from] crate::plan::ToolError),
     /// A log that does not follow from itself.
     #[error(transparent)]
     Replay(#[from] super::replay::ReplayError),
@@ -149,6 +152,7 @@ impl CliError {
                 | PlanError::RelayFromWorkspace { .. },
             ) => Exit::Manifest,
             CliError::Plan(_) => Exit::Usage,
+            CliError::Harness(_) => Exit::Usage,
             CliError::Interrupted => Exit::Stopped,
             CliError::Refused(_) | CliError::Run(RunError::Uncovered(_)) => Exit::Uncovered,
             CliError::OldExposure { .. } => Exit::Usage,
@@ -216,6 +220,11 @@ impl CliError {
             CliError::Run(RunError::State(StateError::Lock(LockError::Held { .. }))) => {
                 Some("wait for it to end, or give this run another --state-dir and workspace".to_owned())
             }
+            CliError::Harness(crate::plan::ToolError::Missing(name)) => Some(match name.as_str() {
+                "claude" => "`npm install -g @anthropic-ai/claude-code` installs it".to_owned(),
+                "codex" => "`npm install -g @openai/codex` installs it".to_owned(),
+                _ => return None,
+            }),
             _ => None,
         }
     }

@@ -97,7 +97,8 @@ fn plan(
     let thawed = pack.thawed.iter().map(|thawed| format!("warning: {thawed}"));
     let own = pack.manifest.warnings().iter().map(|warning| format!("warning: {}", warning.message));
     let mut remarks: Vec<String> = thawed.chain(own).collect();
-    let plan = RunPlan::resolve(pack, &overrides)?;
+    let mut plan = RunPlan::resolve(pack, &overrides)?;
+    plan.equip(env.value("PATH"))?;
     let refusals = plan.refusals(env);
     if !refusals.is_empty() {
         return Err(CliError::Refused(refusals));

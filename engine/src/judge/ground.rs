@@ -144,6 +144,8 @@ impl From<TurnEnd> for Ran {
             Ended::Itself => None,
             Ended::TimedOut => Some("ran into its time limit".to_owned()),
             Ended::Idle => Some("said nothing for too long".to_owned()),
+            // Nobody says so of a judge.
+            Ended::Enough => Some("was ended early".to_owned()),
         };
         let (code, how) = match end.exit {
             turn::Exit::Code(code) => (code, format!("exit code {code}")),

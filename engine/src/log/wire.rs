@@ -193,6 +193,62 @@ pub enum AgentEvent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output_tokens: Option<u64>,
     },
+    /// The harness is there.
+    Init {
+        /// Which one, as the manifest names it.
+        harness: String,
+        /// Its version, as far as it tells.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        version: String,
+        /// The model that it says it asks.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        model: String,
+    },
+    /// What the model thought.
+    Thinking {
+        /// The thought, cut where it is long.
+        text: String,
+    },
+    /// What the model said.
+    Text {
+        /// Its words, cut where they are many.
+        text: String,
+    },
+    /// The model uses a tool, or the tool is done.
+    Tool {
+        /// The tool; empty where a result does not repeat it.
+        name: String,
+        /// `use`, `result` or `failure`.
+        step: String,
+        /// What it was given or gave, cut where it is long.
+        text: String,
+    },
+    /// The harness asks its model again.
+    Retry {
+        /// Which try comes next, where it is counted.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        attempt: Option<u64>,
+        /// After so many seconds, where it is told.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        wait_secs: Option<f64>,
+        /// Why, in one line.
+        text: String,
+    },
+    /// Something went wrong that may end the turn.
+    Error {
+        /// What, as the harness tells it.
+        text: String,
+    },
+    /// The harness says how the turn ended.
+    Result {
+        /// Whether it says that it ended well.
+        ok: bool,
+        /// Why the model stopped, where it is told.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stop: Option<String>,
+        /// Its last words, cut where they are many.
+        text: String,
+    },
     /// The process ended.
     Exit {
         /// Its exit code, 128+n for signal n.
@@ -296,6 +352,15 @@ pub enum SessionEvent {
     AgentStart {
         /// Its iteration.
         iter: u32,
+    },
+    /// A turn of a durable conversation begins (contract §7). Neither cursor nor transcript is in it.
+    AgentSession {
+        /// The conversation's name.
+        session: String,
+        /// `start` or `resume`.
+        action: String,
+        /// Which of its turns, from 1.
+        turn: u32,
     },
     /// Something a turn's process said.
     Agent {

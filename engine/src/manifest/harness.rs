@@ -78,7 +78,7 @@ impl Harness {
     /// Whether this build can run it.
     #[must_use]
     pub fn is_built(self) -> bool {
-        matches!(self, Self::Command)
+        matches!(self, Self::Claude | Self::Codex | Self::Command)
     }
 
     /// Whether it can go on with a conversation, which is what `agent.session.persist` advertises (contract §1.3).

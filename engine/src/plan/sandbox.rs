@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use policy::egress::{BinaryPath, BrokerUrl, Declared, Egress, Plumbing};
 
+use super::{Tool, ToolError};
 use crate::manifest::{Agent, Relay, SandboxLimits, TrafficLimits};
 use crate::pack::Certificates;
 
@@ -62,6 +63,19 @@ impl SandboxPlan {
     /// The certificates of `ca_file`, in PEM.
     pub fn ca(&self) -> Option<String> {
         self.certificates.as_ref().map(|certificates| certificates.pem().to_owned())
+    }
+
+    /// Joins a tool of this machine to what the sandbox shows, and to the programs that may connect.
+    ///
+    /// # Errors
+    /// A path that no policy can name.
+    pub(super) fn show(&mut self, tool: &Tool) -> Result<(), ToolError> {
+        let path = tool.executable.to_str().and_then(|path| BinaryPath::parse(path).ok());
+        self.admit(path.ok_or_else(|| ToolError::Unnameable(tool.executable.clone()))?);
+        if !self.read_only_paths.contains(&tool.needs) {
+            self.read_only_paths.push(tool.needs.clone());
+        }
+        Ok(())
     }
 
     /// The same list with one more program, the harness's own, among those that its entries admit (note N12).

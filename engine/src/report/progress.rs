@@ -132,7 +132,14 @@ impl Progress {
             SessionEvent::Phase { phase: Phase::Preflight | Phase::Baseline | Phase::Iteration, .. } => {
                 Some(format!("-- {}", self.standing(elapsed)))
             }
-            SessionEvent::Agent { event: AgentEvent::Raw { text, .. } } => Some(indented(text)),
+            SessionEvent::Agent { event } => match event {
+                AgentEvent::Raw { text, .. } | AgentEvent::Text { text } | AgentEvent::Error { text } => {
+                    Some(indented(text))
+                }
+                AgentEvent::Retry { text, .. } => Some(indented(&format!("(asking again: {text})"))),
+                AgentEvent::Tool { name, text, .. } => Some(indented(&format!("{name} {text}"))),
+                _ => None,
+            },
             SessionEvent::TaskResult { output: Some(output), .. } => {
                 output.get("output_tail").and_then(serde_json::Value::as_str).map(indented)
             }

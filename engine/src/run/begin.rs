@@ -16,7 +16,7 @@ use super::replay::Divergence;
 use super::statedir::StateError;
 use super::steer_file;
 use crate::admission::LedgerError;
-use crate::agent::{Results, Template};
+use crate::agent::{Results, Sessions, Template};
 use crate::control::ControlError;
 use crate::egress::{AUDIT_FILE, Broker, Canary, EgressError, SELF_TEST, Tokens, TrialError, try_canary};
 use crate::judge::{Confined, Ground, Measure};
@@ -79,6 +79,9 @@ pub enum RunError {
     /// A harness without a driver here.
     #[error("run the harness \"{0}\": this build does not have it")]
     Harness(Harness),
+    /// The private directory of agents' tools.
+    #[error("keep what agents' tools remember")]
+    Sessions(#[source] crate::sys::fs::FsError),
     /// The log cannot be read, so nothing can go on from it.
     #[error("resume the run")]
     Unreadable(#[source] ReadError),
@@ -163,7 +166,7 @@ pub(super) fn tools(
     plan: &RunPlan,
     env: &Environment,
     (keeper, ground): (&Arc<Keeper>, Ground),
-    turn: Turn,
+    (turn, sessions): (Turn, Sessions),
     frozen: crate::world::FrozenFiles,
     tell: mpsc::UnboundedSender<SessionEvent>,
     clock: Clock,
@@ -174,6 +177,8 @@ pub(super) fn tools(
         workspace: plan.workspace_dir.clone(),
         env: env.clone(),
         turn,
+        sessions,
+        session: plan.agent.session.clone(),
         method: Template::new(&plan.agent.method),
         goal: plan.agent.goal.clone(),
         apply: apply

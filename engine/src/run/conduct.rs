@@ -23,6 +23,7 @@ use super::steer_file::SteerFile;
 use super::step::step;
 use super::turns::{turn, variables};
 use crate::admission::{Ledger, Settlement, owed};
+use crate::agent::Sessions;
 use crate::control::{self, Control};
 use crate::decide::Rule;
 use crate::log::{Durability, LogError, Outcome, Phase, SessionEvent};
@@ -189,6 +190,7 @@ async fn prepare_and_run(
     end_leftovers(&mark, shell)?;
     // Whether a key and a sandbox can be had is known before anything is cloned or spent.
     let variables = variables(plan, &env)?;
+    let sessions = Sessions::open(state_dir.path()).map_err(RunError::Sessions)?;
     shell.broker = plan.agent.sandbox.as_ref().map(|_| begin::mediating(plan, &env)).transpose()?;
     let gateway = match (&shell.broker, &plan.judge.confined) {
         (Some(broker), _) => Some(begin::gateway(state_dir.path(), broker)?),
@@ -220,7 +222,7 @@ async fn prepare_and_run(
         broker,
         layers: gateway.layers().to_vec(),
     });
-    let turn = turn(plan, &env, &runner.env, variables, carrier)?;
+    let turn = turn(plan, (&env, &runner.env), variables, &sessions, carrier)?;
     let spec = begin::spec(plan, &env, run_name(shell.clock.now_utc()));
     let workspace = tokio::select! {
         workspace = workspace(&spec, &runner, state.left.is_some()) => workspace?,
@@ -237,7 +239,8 @@ async fn prepare_and_run(
     };
     tell_identity(plan, &workspace, identity, shell)?;
     let frozen = workspace.frozen();
-    let tools = begin::tools(plan, &runner.env, (&keeper, ground), turn, frozen, tell, shell.clock);
+    let tools =
+        begin::tools(plan, &runner.env, (&keeper, ground), (turn, sessions), frozen, tell, shell.clock);
     let world_runner = PackRunner { timeout: Some(plan.world.timeout), ..runner };
     let domain = plan.world.snapshot_restore.as_ref().map(|(snapshot, restore)| DomainCommands {
         snapshot_cmd: snapshot.to_string(),

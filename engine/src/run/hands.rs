@@ -12,15 +12,12 @@ use super::effect::Job;
 use super::event::{Candidate, EventKind, TaskEnd, TaskReport, TurnReport};
 use super::graph::TaskId;
 use super::judged::hashes;
-use crate::agent::relay::RelayFault;
-use crate::agent::status::status;
 use crate::agent::{
-    Brief, CommandTurn, Markers, Results, SandboxTurn, Settings, Template, TurnError, TurnTerms, Turned, Usage,
-    Values, toolbox::place, with_last_line,
+    Brief, Called, HostTurn, Markers, Results, SandboxTurn, SessionName, Sessions, Settings, Template,
+    TurnTerms, Turned, Usage, toolbox::place, with_last_line,
 };
-use crate::egress::DEATHS_MAX;
 use crate::judge::{Fault, Ground, GroundError, Known, Measure, Reading};
-use crate::log::{AgentEvent, FrozenHash, SessionEvent};
+use crate::log::{FrozenHash, SessionEvent};
 use crate::pack::Toolbox;
 use crate::sys::chain;
 use crate::sys::clock::Clock;
@@ -44,9 +41,20 @@ pub struct Apply {
 #[derive(Debug, Clone)]
 pub enum Turn {
     /// On this host, in the workspace.
-    Host(CommandTurn),
+    Host(Box<HostTurn>),
     /// In a sandbox of its own.
     Sandbox(Box<SandboxTurn>),
+}
+
+impl Turn {
+    /// What is run in it.
+    #[must_use]
+    pub fn called(&self) -> &Called {
+        match self {
+            Turn::Host(turn) => &turn.called,
+            Turn::Sandbox(turn) => &turn.called,
+        }
+    }
 }
 
 /// What the jobs of a run need.
@@ -60,6 +68,10 @@ pub struct Tools {
     pub env: Environment,
     /// How a turn of the agent is run.
     pub turn: Turn,
+    /// The durable conversations of the run.
+    pub sessions: Sessions,
+    /// The conversation that proposals belong to; without one each begins anew.
+    pub session: Option<SessionName>,
     /// The method, cut at its placeholders.
     pub method: Template,
     /// The goal's text.
@@ -85,8 +97,8 @@ pub struct Tools {
 /// Does the jobs of a run, one at a time.
 #[derive(Debug)]
 pub struct Hands<W> {
-    tools: Tools,
-    world: W,
+    pub(super) tools: Tools,
+    pub(super) world: W,
 }
 
 /// What a task brings back beside its report.
@@ -171,12 +183,11 @@ impl<W: World> Hands<W> {
         // What a turn left that nobody saw end is not this one's; what it cost was spent all the same.
         let mut before = TurnReport::default();
         self.take_markers(&mut before);
-        let status = status(brief);
         self.tell_results(brief);
-        let values = Values { goal: &self.tools.goal, status: &status, steer: &brief.steer };
-        let prompt = self.tools.method.render(values);
         let settings = self.furnish()?;
-        let terms = TurnTerms { cost_left: brief.cost_left };
+        let begun = self.begin_session()?;
+        let prompt = self.prompt(brief, begun.as_ref());
+        let terms = TurnTerms { cost_left: brief.cost_left, session: begun.as_ref() };
         let Turned { failure, transport, retry_after, usage, killed, dropped, started, .. } =
             self.turn(brief.iter, &prompt, terms, cancel).await?;
         aside.killed = killed;
@@ -237,59 +248,6 @@ impl<W: World> Hands<W> {
             let _ = self.tools.tell.send(SessionEvent::Note { msg });
         }
         Ok(())
-    }
-
-    /// Runs the agent. Nothing of it runs any more when this returns.
-    async fn turn(
-        &mut self,
-        iter: u32,
-        prompt: &str,
-        terms: TurnTerms,
-        cancel: &CancellationToken,
-    ) -> Result<Turned, Broken> {
-        let tell = self.tools.tell.clone();
-        let mut say = move |event: AgentEvent| {
-            // The shell outlives the job; a line it no longer takes has nowhere to go.
-            let _ = tell.send(SessionEvent::Agent { event });
-        };
-        match self.tools.turn.clone() {
-            Turn::Host(turn) => match turn.run(&self.tools.keeper, prompt, terms, cancel, &mut say).await {
-                Ok(turned) => Ok(turned),
-                Err(TurnError::Keeper(error)) => {
-                    let started = !matches!(error, KeeperError::Start { .. });
-                    Ok(Turned { started, ..Turned::failed(survivable(&error)?) })
-                }
-                Err(error) => Ok(Turned::failed(format!("failed to {}", chain(&error)))),
-            },
-            Turn::Sandbox(turn) => {
-                let repository = self.world.workspace().agent_repository().await;
-                let repository = repository.map_err(|error| Broken(chain(&error)))?;
-                let (known, deaths) = (turn.layers.clone(), turn.deaths.clone());
-                let relayed = match turn.relays.make(&self.tools.keeper, cancel).await {
-                    Ok(relayed) => relayed,
-                    Err(fault) => return unrelayed(&fault),
-                };
-                let turn = SandboxTurn { relayed, ..*turn };
-                let turned = turn.run(format!("turn-{iter}"), repository, (prompt, terms), cancel, say).await;
-                let count = *deaths.borrow();
-                if count >= DEATHS_MAX {
-                    return Err(Broken(format!("the broker died {count} times in a row")));
-                }
-                self.tell_layers(&known, &turned);
-                Ok(turned)
-            }
-        }
-    }
-
-    /// Tells where a turn's sandbox had other layers than the one that was tried at the start, once each.
-    fn tell_layers(&mut self, known: &[String], turned: &Turned) {
-        let new: Vec<String> = turned.layers.iter().filter(|layer| !known.contains(layer)).cloned().collect();
-        if let (Turn::Sandbox(turn), false) = (&mut self.tools.turn, new.is_empty()) {
-            let msg =
-                format!("the sandbox of this turn has other layers than the first one:\n{}", new.join("\n"));
-            turn.layers.extend(new);
-            let _ = self.tools.tell.send(SessionEvent::Note { msg });
-        }
     }
 
     async fn record(&mut self, iter: u32, cancel: &CancellationToken) -> Result<TaskReport, Broken> {
@@ -423,16 +381,7 @@ fn told(found: crate::world::Candidate) -> Candidate {
 }
 
 /// The engine cannot go on: nothing measured from here on could be trusted.
-struct Broken(String);
-
-/// A turn that did not begin, because a file for it could not be made.
-fn unrelayed(fault: &RelayFault) -> Result<Turned, Broken> {
-    if let RelayFault::Keeper { source, .. } = fault {
-        survivable(source)?;
-    }
-    let transport = Some(fault.class().token().to_owned());
-    Ok(Turned { transport, ..Turned::failed(format!("failed to {}", chain(fault))) })
-}
+pub(super) struct Broken(pub(super) String);
 
 /// The same for a command of the judge's side. Without its sandbox nothing can be measured.
 fn grounded(error: &GroundError) -> Result<String, Broken> {
@@ -443,7 +392,7 @@ fn grounded(error: &GroundError) -> Result<String, Broken> {
 }
 
 /// A keeper's failure that costs the candidate, not the run.
-fn survivable(error: &KeeperError) -> Result<String, Broken> {
+pub(super) fn survivable(error: &KeeperError) -> Result<String, Broken> {
     match error {
         KeeperError::Start { .. } | KeeperError::Died { .. } | KeeperError::Io(_) => {
             Ok(format!("failed to {}", chain(error)))

@@ -20,6 +20,7 @@ pub mod statedir;
 pub mod steer_file;
 pub mod step;
 pub mod tail;
+mod turning;
 pub mod turns;
 pub mod writes;
 

@@ -25,7 +25,8 @@ pub const LEDGER_FILE: &str = "outputs.jsonl";
 pub const OUTBOX: &str = "outbox";
 
 /// What belongs to one run and is put away with it. The lock and the workspace's ownership stay.
-const OF_ONE_RUN: [&str; 12] = [
+const OF_ONE_RUN: [&str; 13] = [
+    crate::agent::PRIVATE,
     ADMISSIONS_FILE,
     AUDIT_FILE,
     LEDGER_FILE,

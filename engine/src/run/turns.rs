@@ -1,14 +1,24 @@
 //! Turns the agent of a plan into how its turns are run, and with which variables (contract §6, notes N6 and N12).
 //! It refuses to know what a turn is told.
 
+use std::ffi::OsStr;
+use std::sync::Arc;
+
+use policy::inference::{AMBIENT, Family, Holds};
+
 use super::begin::RunError;
 use super::hands::Turn;
 use super::provision::{Carrier, disclosed, held};
+use crate::agent::harness::{Claude, Codex, Harness, Shell};
 use crate::agent::relay::Relays;
 use crate::agent::tools::ToolAccess;
-use crate::agent::{CommandTurn, SandboxTurn};
+use crate::agent::{Called, HostTurn, SandboxTurn, Sessions};
+use crate::manifest::Harness as Name;
 use crate::plan::{AgentPlan, KeyError, RunPlan};
 use crate::sys::env::Environment;
+
+/// What the names of variables begin with by which a tool's own settings are passed on.
+const OF_TOOLS: [&str; 2] = ["CLAUDE", "CODEX_"];
 
 /// The environment of agent turns. On this host it is the engine's but for its own names and every model's key, and what the
 /// plan's model takes the place of; in a sandbox nothing of it but what its harness reads of a model.
@@ -20,7 +30,10 @@ pub fn variables(plan: &RunPlan, env: &Environment) -> Result<Environment, KeyEr
     let given = model.variables(env, sandbox.is_some())?;
     let mut variables = match sandbox {
         Some(_) => Environment::empty(),
-        None => env.without_reserved(model.hidden_from_agent().into_iter().chain(plan.broker_held())),
+        None => {
+            let hidden = model.hidden_from_agent().into_iter().chain(plan.broker_held());
+            env.without_reserved(hidden.chain(settings(plan, env)))
+        }
     };
     for (name, value) in given {
         variables.set(name, value);
@@ -31,27 +44,35 @@ pub fn variables(plan: &RunPlan, env: &Environment) -> Result<Environment, KeyEr
     Ok(variables)
 }
 
+/// The variables of this host that set up a tool of an agent, which turns of the tool do not see.
+fn settings<'e>(plan: &RunPlan, env: &'e Environment) -> impl Iterator<Item = &'e str> {
+    let is_tool = plan.agent.model.harness != Name::Command;
+    let names = env.iter().filter_map(|(name, _)| name.to_str());
+    let is_one = |name: &str| name == "HOME" || OF_TOOLS.iter().any(|prefix| name.starts_with(prefix));
+    names.filter(move |name| is_tool && is_one(name))
+}
+
 /// How the agent of a plan is run: in a sandbox where there is a carrier for it, else on this host. `operator` is the whole
 /// environment of the engine, `pack` what pack commands see of it, and `variables` those of the turn.
 ///
 /// # Errors
-/// No harness for it, or [`RunError::Uncovered`].
+/// A harness without a driver here, or [`RunError::Uncovered`].
 pub(super) fn turn(
     plan: &RunPlan,
-    operator: &Environment,
-    pack: &Environment,
+    (operator, pack): (&Environment, &Environment),
     variables: Environment,
+    sessions: &Sessions,
     carrier: Option<Carrier<'_>>,
 ) -> Result<Turn, RunError> {
     let agent = &plan.agent;
-    let Some(command) = &agent.command else { return Err(RunError::Harness(agent.model.harness)) };
+    let called = called(agent, &variables)?;
     if let (Some(sandbox), Some(carrier)) = (&agent.sandbox, carrier) {
-        let text = |value: &std::ffi::OsStr| value.to_str().map(str::to_owned);
+        let text = |value: &OsStr| value.to_str().map(str::to_owned);
         let own = variables.iter().filter_map(|(name, value)| Some((text(name)?, text(value)?)));
         let tools = sandbox.broker.as_ref();
         let turn = SandboxTurn {
             client: carrier.client,
-            agent_cmd: command.to_string(),
+            called,
             workspace: plan.workspace_dir.clone(),
             env: own.collect(),
             read_only_paths: sandbox.read_only_paths.clone(),
@@ -71,11 +92,33 @@ pub(super) fn turn(
         };
         return Ok(Turn::Sandbox(Box::new(disclosed(plan, turn)?)));
     }
-    Ok(Turn::Host(CommandTurn {
-        agent_cmd: command.to_string(),
+    Ok(Turn::Host(Box::new(HostTurn {
+        called,
+        live: sessions.live("turn"),
         cwd: plan.workspace_dir.clone(),
         env: variables,
         timeout: Some(agent.timeout),
         idle_timeout: agent.idle_timeout,
-    }))
+    })))
+}
+
+/// The agent's tool with its model. Keys are known to it only so that no event shows them.
+fn called(agent: &AgentPlan, variables: &Environment) -> Result<Called, RunError> {
+    let root = agent.sandbox.is_none() && nix::unistd::geteuid().is_root();
+    let harness: Arc<dyn Harness> = match (agent.model.harness, &agent.command) {
+        (Name::Claude, _) => Arc::new(Claude { root }),
+        (Name::Codex, _) => Arc::new(Codex),
+        (Name::Command, Some(command)) => Arc::new(Shell { agent_cmd: command.to_string() }),
+        (other, _) => return Err(RunError::Harness(other)),
+    };
+    let value = |name: &str| variables.value(name).and_then(OsStr::to_str).map(str::to_owned);
+    let keys = AMBIENT.iter().filter(|known| known.holds == Holds::Key);
+    Ok(Called {
+        harness,
+        program: agent.tool.as_ref().map(|tool| tool.program.clone()),
+        model: agent.model.name.to_string(),
+        endpoint: value(Family::OpenAi.url_name()),
+        mcp: None,
+        secrets: keys.filter_map(|known| value(known.name)).filter(|key| !key.is_empty()).collect(),
+    })
 }

@@ -121,6 +121,7 @@ pub(super) fn name(line: &SessionEvent) -> &'static str {
         SessionEvent::PlanAdmitted { .. } => "plan_admitted",
         SessionEvent::AgentStart { .. } => "agent_start",
         SessionEvent::Agent { .. } => "agent",
+        SessionEvent::AgentSession { .. } => "agent_session",
         SessionEvent::AgentDone(_) => "agent_done",
         SessionEvent::Retry { .. } => "retry",
         SessionEvent::Rebuild { .. } => "rebuild",

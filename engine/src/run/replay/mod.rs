@@ -131,6 +131,7 @@ impl Replay {
         self.hear(&entry.event);
         let told = match &entry.event {
             SessionEvent::Agent { .. }
+            | SessionEvent::AgentSession { .. }
             | SessionEvent::Note { .. }
             | SessionEvent::Outputs { .. }
             | SessionEvent::OutputRefused { .. }
