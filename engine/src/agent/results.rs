@@ -92,6 +92,7 @@ mod tests {
             best: Some((Score::new(1.0).unwrap(), 0)),
             recent: recent.collect(),
             cost_left: None,
+            unbuilt: None,
             regime: None,
             steer: "not for the memory".into(),
         }
