@@ -62,7 +62,7 @@ fn other(command: Command) -> Result<Exit, CliError> {
         Command::Plan { command: PlanCommand::Exposure(args) } => exposure::exposure(&args),
         Command::Plan { command: PlanCommand::Other(words) } => {
             let word = words.into_iter().next().unwrap_or_default();
-            Err(unknown("plan ", word, &ABSENT_PLANS, &PLANS))
+            Err(unknown("plan ", &word, &ABSENT_PLANS, &PLANS))
         }
         Command::Audit(args) => audit::audit(&args),
         Command::Outbox { command } => outbox::outbox(&command),
@@ -78,17 +78,18 @@ fn other(command: Command) -> Result<Exit, CliError> {
             Ok(Exit::Ok)
         }
         Command::Other(words) => {
-            Err(unknown("", words.into_iter().next().unwrap_or_default(), &ABSENT_COMMANDS, &COMMANDS))
+            let word = words.into_iter().next().unwrap_or_default();
+            Err(unknown("", &word, &ABSENT_COMMANDS, &COMMANDS))
         }
     }
 }
 
 /// A word below `crucible` or below the subcommand `under`.
-fn unknown(under: &str, word: String, absent: &[&str], known: &[&'static str]) -> CliError {
-    if absent.contains(&word.as_str()) {
+fn unknown(under: &str, word: &str, absent: &[&str], known: &[&'static str]) -> CliError {
+    if absent.contains(&word) {
         return CliError::Absent(format!("`crucible {under}{word}`"));
     }
-    let near = did_you_mean(&word, known.iter().copied()).map(|near| format!("{under}{near}"));
+    let near = did_you_mean(word, known.iter().copied()).map(|near| format!("{under}{near}"));
     CliError::Unknown { word: format!("{under}{word}"), near }
 }
 

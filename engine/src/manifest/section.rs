@@ -103,7 +103,7 @@ impl<'d> Section<'d> {
         for item in self.items(name) {
             match item.get_ref().as_table() {
                 Some(entries) => {
-                    read.push((Section::open(spec, Some(entries), &item.span(), sink), item.span()))
+                    read.push((Section::open(spec, Some(entries), &item.span(), sink), item.span()));
                 }
                 None => {
                     let error = ValueError::WrongType { expected: "a table", found: found(item.get_ref()) };

@@ -452,8 +452,12 @@ fn accepts(schema: &Value, value: &Value) -> bool {
         "enum" => bound.as_array().unwrap().contains(value),
         "minimum" => value.as_u64().is_none_or(|number| number >= bound.as_u64().unwrap()),
         "maximum" => value.as_u64().is_none_or(|number| number <= bound.as_u64().unwrap()),
-        "minItems" => value.as_array().is_none_or(|items| items.len() as u64 >= bound.as_u64().unwrap()),
-        "maxItems" => value.as_array().is_none_or(|items| items.len() as u64 <= bound.as_u64().unwrap()),
+        "minItems" => value
+            .as_array()
+            .is_none_or(|items| u64::try_from(items.len()).unwrap() >= bound.as_u64().unwrap()),
+        "maxItems" => value
+            .as_array()
+            .is_none_or(|items| u64::try_from(items.len()).unwrap() <= bound.as_u64().unwrap()),
         "items" => value.as_array().is_none_or(|items| items.iter().all(|item| accepts(bound, item))),
         "oneOf" => bound.as_array().unwrap().iter().filter(|one| accepts(one, value)).count() == 1,
         "required" => value.as_object().is_none_or(|fields| {
