@@ -78,8 +78,7 @@ fn other(command: Command) -> Result<Exit, CliError> {
             Ok(Exit::Ok)
         }
         Command::Other(words) => {
-            let word = words.into_iter().next().unwrap_or_default();
-            Err(unknown("", &word, &ABSENT_COMMANDS, &COMMANDS))
+            Err(unknown("", &words.into_iter().next().unwrap_or_default(), &ABSENT_COMMANDS, &COMMANDS))
         }
     }
 }
