@@ -12,9 +12,8 @@ use broker::writes::{Admitted, Gate, Opened, Points, Wanted};
 use policy::outputs::{Declaration, Declared, Kind, Outcome, Outputs, RunContext, Scope, Target};
 use policy::record::Redactor;
 
-/// How many of each, in turns of so many.
-const ROUNDS: usize = 20;
-const EACH: usize = 100;
+/// How many of each.
+const COUNT: usize = 2_000;
 
 fn main() {
     // The current directory's disk: what is in memory has nothing to wait for.
@@ -24,21 +23,17 @@ fn main() {
     let mut bare = file(&dir.path().join("bare"));
     let line = [b'x'; 240];
     let (mut appends, mut permits) = (Vec::new(), Vec::new());
-    // In turns, so that both meet the same disk.
-    for _ in 0..ROUNDS {
-        for _ in 0..EACH {
-            let begun = Instant::now();
-            bare.write_all(&line).unwrap();
-            bare.sync_data().unwrap();
-            appends.push(begun.elapsed());
-        }
-        for _ in 0..EACH {
-            let begun = Instant::now();
-            let admitted = runtime.block_on(gate.admit(wanted())).unwrap();
-            permits.push(begun.elapsed());
-            let Admitted::Permit(permit) = admitted else { return };
-            runtime.block_on(permit.end(Outcome::Done, "{}")).unwrap();
-        }
+    // In turns, each right after another wait for the disk, so that both meet it alike.
+    for _ in 0..COUNT {
+        let begun = Instant::now();
+        bare.write_all(&line).unwrap();
+        bare.sync_data().unwrap();
+        appends.push(begun.elapsed());
+        let begun = Instant::now();
+        let admitted = runtime.block_on(gate.admit(wanted())).unwrap();
+        permits.push(begun.elapsed());
+        let Admitted::Permit(permit) = admitted else { return };
+        runtime.block_on(permit.end(Outcome::Done, "{}")).unwrap();
     }
     println!("{:<28} {:>10} {:>10}", "microseconds", "p50", "p99");
     let (append, permit) = (percentiles(&mut appends), percentiles(&mut permits));
