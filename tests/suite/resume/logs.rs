@@ -42,7 +42,7 @@ fn row_02_logs_of_newer_and_older_builds_are_gone_on_with() {
         match line["kind"].as_str().unwrap() {
             "agent_done" => *line = serde_json::json!({"v": 1, "kind": "agent_done"}),
             "task_result" if line["task_kind"] == "propose" => {
-                drop(line.as_object_mut().unwrap().remove("output"))
+                drop(line.as_object_mut().unwrap().remove("output"));
             }
             "row" => {
                 let row = line["row"].as_object_mut().unwrap();
