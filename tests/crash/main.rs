@@ -1,7 +1,7 @@
 //! A run killed at each point at which it writes something that lasts or starts a process, and then gone on with.
 //!
-//! `cargo test -p tests --test crash` kills at a part of the points, `-- --all` at every one, `-- --at=N` at one; further
-//! words choose scenarios by name. The points are counted by the engine itself, in a build that can be killed there
+//! `cargo test -p tests --test crash` kills at a part of the points, `-- --all` at every one, `-- --at=N` at one,
+//! `-- --count` at none; further words choose scenarios by name. The points are counted by the engine itself, in a build that can be killed there
 //! (`engine/src/sys/fault.rs`). `docs/src/crashes.md` is the table of them: where it differs, a point is new or gone,
 //! and `UPDATE_GOLDEN=1` writes it anew.
 
@@ -43,6 +43,7 @@ fn main() -> ExitCode {
     let scenarios = scenario::all();
     let chosen =
         |scenario: &&Scenario| words.is_empty() || words.iter().any(|word| scenario.name.contains(*word));
+    let count = args.iter().any(|arg| arg == "--count");
     let mut complete = words.is_empty();
     for scenario in scenarios.iter().filter(chosen) {
         if let Some(why) = scenario.missing() {
@@ -57,7 +58,7 @@ fn main() -> ExitCode {
         }
         let first = if all { 0 } else { scenario.name.len() % PART };
         for at in (first..points.len()).step_by(if all { 1 } else { PART }) {
-            if only.is_some_and(|only| only != at + 1) {
+            if count || only.is_some_and(|only| only != at + 1) {
                 continue;
             }
             tried += 1;
@@ -125,9 +126,12 @@ fn run(scenario: &Scenario, pack: &Pack, resume: bool, at: Option<usize>) -> Out
     command.arg("--ui").arg("headless").env("OUTSIDE", pack.path("outside"));
     if resume {
         // Nothing but this flag: what the run was given stands. Where there is no first line yet, it was given nothing.
-        let begun = pack.log_text().contains("\"kind\":\"start\"") && pack.log_text().contains('\n');
+        let points = std::fs::read_to_string(pack.path("points")).unwrap_or_default();
+        let begun = points.lines().any(|point| point == "log: after a line");
+        // Of an earlier run only its end is there, and nothing is to be gone on with.
+        let how = if scenario.again && !begun { "--fresh" } else { "--resume" };
         command = pack.command(if begun { &[] } else { scenario.args });
-        command.args(["--resume", "--ui", "headless"]).env("OUTSIDE", pack.path("outside"));
+        command.args([how, "--ui", "headless"]).env("OUTSIDE", pack.path("outside"));
     } else {
         command.env("CRUCIBLE_CRASH_LOG", pack.path("points"));
     }

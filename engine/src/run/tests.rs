@@ -83,7 +83,7 @@ fn reading(score: i8, tiebreak: Option<i8>, solved: bool, valid: bool) -> Readin
 
 /// How a turn that is answered went.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Went {
+enum Went {
     Well,
     Badly,
     Escalated,
@@ -93,12 +93,12 @@ pub(super) enum Went {
 }
 
 /// Runs a history to its end and keeps what was said and done.
-pub(super) struct Played {
-    pub(super) state: State,
-    pub(super) lines: Vec<(SessionEvent, Durability)>,
+struct Played {
+    state: State,
+    lines: Vec<(SessionEvent, Durability)>,
     /// The log, with what each step left: how many lines there are after it, and the state then.
-    pub(super) log: Vec<Entry>,
-    pub(super) after: Vec<(usize, State)>,
+    log: Vec<Entry>,
+    after: Vec<(usize, State)>,
     jobs: Vec<Job>,
     finishes: Vec<Outcome>,
     outstanding: Option<Job>,
@@ -114,7 +114,7 @@ pub(super) struct Played {
 }
 
 impl Played {
-    pub(super) fn new(terms: Terms) -> Played {
+    fn new(terms: Terms) -> Played {
         let mut played = Played {
             state: State::new(terms),
             lines: Vec::new(),
@@ -129,18 +129,18 @@ impl Played {
             clock: 0,
             began: (0, Duration::ZERO),
         };
-        played.write(start(&played.state.terms));
+        played.write(&start(&played.state.terms));
         played
     }
 
     /// Appends a line, as it reads after it was written.
-    fn write(&mut self, event: SessionEvent) {
+    fn write(&mut self, event: &SessionEvent) {
         let ts = jiff::Timestamp::from_second(i64::try_from(self.clock).unwrap()).unwrap().to_string();
-        let event = serde_json::from_slice(&serde_json::to_vec(&event).unwrap()).unwrap();
+        let event = serde_json::from_slice(&serde_json::to_vec(event).unwrap()).unwrap();
         self.log.push(Entry { seq: None, ts: Some(ts), event });
     }
 
-    pub(super) fn send(&mut self, kind: EventKind) {
+    fn send(&mut self, kind: EventKind) {
         self.clock += 1;
         let was_over = self.state.stage == Stage::Over && !matches!(kind, EventKind::Resumed { .. });
         let at = self.began.1 + Duration::from_secs(self.clock - self.began.0);
@@ -153,7 +153,7 @@ impl Played {
             match effect {
                 Effect::Log(event, durability) => {
                     decided |= durability == Durability::Durable;
-                    self.write(event.as_ref().clone());
+                    self.write(&event);
                     self.lines.push((*event, durability));
                 }
                 Effect::Run(job) => {
@@ -171,7 +171,7 @@ impl Played {
     }
 
     /// Answers the outstanding job.
-    pub(super) fn answer(&mut self, went: Went, with: Option<Reading>) {
+    fn answer(&mut self, went: Went, with: Option<Reading>) {
         let Some(job) = self.outstanding.take() else { return };
         let good = went != Went::Badly;
         let failure = (!good).then(|| "failed".to_owned());
@@ -232,7 +232,7 @@ impl Played {
     }
 
     /// The engine dies with what it did not write, and another one goes on from the log.
-    pub(super) fn crash(&mut self, lost: usize) {
+    fn crash(&mut self, lost: usize) {
         let kept = self.log.len().saturating_sub(lost).max(1);
         self.log.truncate(kept);
         let replayed = replay(&self.log);
@@ -241,9 +241,9 @@ impl Played {
         self.clock += 1;
         self.began = (self.clock, replayed.elapsed);
         let terms = self.state.terms.clone();
-        self.write(start(&terms));
+        self.write(&start(&terms));
         for line in replayed.unwritten {
-            self.write(line);
+            self.write(&line);
         }
         self.lines = self.log.iter().map(|entry| (entry.event.clone(), Durability::Durable)).collect();
         self.state = replayed.state;
@@ -252,7 +252,7 @@ impl Played {
         self.send(EventKind::Ready);
     }
 
-    pub(super) fn play(&mut self, moves: &[Move]) {
+    fn play(&mut self, moves: &[Move]) {
         self.send(EventKind::Ready);
         for one in moves {
             match one {
@@ -316,7 +316,7 @@ fn start(terms: &Terms) -> SessionEvent {
 
 /// Folds a log that must follow from itself.
 #[track_caller]
-pub(super) fn replay(log: &[Entry]) -> Replayed {
+fn replay(log: &[Entry]) -> Replayed {
     let mut replay = Replay::new(Graph::autoresearch(), None);
     for entry in log {
         replay.see(entry).unwrap_or_else(|error| panic!("{error}: {:?}\n{log:#?}", entry.event));

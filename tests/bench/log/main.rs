@@ -22,9 +22,7 @@ use engine::decide::Rule;
 use engine::judge::Reading;
 use engine::log::{Durability, LogReader, SessionEvent, SessionLog};
 use engine::run::replay::Replay;
-use engine::run::{
-    Candidate, Effect, Event, EventKind, Graph, Job, State, TaskEnd, TaskReport, Terms, TurnReport, step,
-};
+use engine::run::{Candidate, Effect, Event, EventKind, Graph, Job, State, TaskEnd, TaskReport, Terms, step};
 use engine::score::Direction;
 use engine::sys::clock::Clock;
 
@@ -109,9 +107,9 @@ fn write_log(path: &Path, lines: usize) -> usize {
         for effect in effects {
             match effect {
                 Effect::Log(event, _) => {
-                    done |= write(&event) >= lines && matches!(*event, SessionEvent::Budget { .. })
+                    done |= write(&event) >= lines && matches!(*event, SessionEvent::Budget { .. });
                 }
-                Effect::Run(job) if !done => inbox.push_back(answer(job, next.iter)),
+                Effect::Run(job) if !done => inbox.push_back(answer(&job, next.iter)),
                 _ => {}
             }
         }
@@ -122,13 +120,13 @@ fn write_log(path: &Path, lines: usize) -> usize {
 }
 
 /// A world in which each tenth candidate is better than the best before it.
-fn answer(job: Job, iter: u32) -> EventKind {
+fn answer(job: &Job, iter: u32) -> EventKind {
     let end = |task, report| {
         let (killed, frozen_restored) = (Vec::new(), Vec::new());
         EventKind::Task(Box::new(TaskEnd { task, report, killed, frozen_restored, secs: 0.25 }))
     };
-    match job {
-        Job::Propose { task, .. } => end(task, TaskReport::Proposed(Box::new(TurnReport::default()))),
+    match *job {
+        Job::Propose { task, .. } => end(task, TaskReport::Proposed(Box::default())),
         Job::Record { task, .. } => {
             let diff = "diff --git a/counter.txt b/counter.txt\n--- a/counter.txt\n+++ b/counter.txt\n@@ -1 +1 @@\n-1\n+2\n";
             let candidate = Candidate {
@@ -142,7 +140,7 @@ fn answer(job: Job, iter: u32) -> EventKind {
         }
         Job::Apply { task } => end(task, TaskReport::Applied { failure: None }),
         Job::Measure { task, .. } => {
-            let score = if iter % 10 == 0 { iter } else { 0 };
+            let score = if iter.is_multiple_of(10) { iter } else { 0 };
             let text = format!("{{\"valid\":true,\"score\":{score}.5,\"note\":\"p99=12.5ms\"}}");
             let reading: Reading = serde_json::from_str(&text).unwrap();
             end(task, TaskReport::Measured { reading, shown: String::new() })
@@ -168,7 +166,7 @@ fn decide(dir: &Path) {
     let line = vec![b'x'; 690];
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..DECISIONS {
-        ours.push(timed(|| drop(log.append(&event, Durability::Durable).unwrap())));
+        ours.push(timed(|| assert!(log.append(&event, Durability::Durable).is_ok())));
         theirs.push(timed(|| bare.write_all(&line).and_then(|()| bare.sync_data()).unwrap()));
     }
     let (ours, theirs) = (median(ours), median(theirs));

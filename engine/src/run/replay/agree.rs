@@ -12,7 +12,7 @@ pub(super) fn agree(expected: &SessionEvent, found: &SessionEvent) -> Result<(),
     use SessionEvent as E;
     match (expected, found) {
         (E::Phase { phase, iter }, E::Phase { phase: found, iter: at }) => {
-            same("phase", (phase, iter), (found, at))
+            same("phase", &(phase, iter), &(found, at))
         }
         (E::PlanAdmitted { tasks, .. }, E::PlanAdmitted { tasks: found, .. }) => same("tasks", tasks, found),
         (E::AgentStart { iter }, E::AgentStart { iter: found }) => same("iter", iter, found),
@@ -39,14 +39,14 @@ pub(super) fn agree(expected: &SessionEvent, found: &SessionEvent) -> Result<(),
             same("best_snap", best_snap, snap)
         }
         (E::Retry { attempt, iter, .. }, E::Retry { attempt: found, iter: at, .. }) => {
-            same("attempt", (attempt, iter), (found, at))
+            same("attempt", &(attempt, iter), &(found, at))
         }
         (E::Rebuild { attempt, iter, .. }, E::Rebuild { attempt: found, iter: at, .. }) => {
             same("attempt", (attempt, iter), (found, at))
         }
         (E::Ending { cause, .. }, E::Ending { cause: found, .. }) => same("cause", cause, found),
         (E::Recovery { class, iter, .. }, E::Recovery { class: found, iter: at, .. }) => {
-            same("class", (class, iter), (found, at))
+            same("class", &(class, iter), &(found, at))
         }
         (expected, found) if std::mem::discriminant(expected) == std::mem::discriminant(found) => Ok(()),
         (expected, found) => Err(format!("a `{}` was to come, and a `{}` came", name(expected), name(found))),
@@ -63,8 +63,7 @@ fn rows(expected: &RowWire, found: &RowWire) -> Result<(), String> {
         .map_err(|why| format!("in the row of iteration {}, {why}", expected.iter))
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "what is compared is often a pair made for it")]
-fn same<T: PartialEq + std::fmt::Debug>(what: &str, expected: T, found: T) -> Result<(), String> {
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, expected: &T, found: &T) -> Result<(), String> {
     if expected == found {
         return Ok(());
     }
