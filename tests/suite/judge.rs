@@ -166,7 +166,13 @@ fn a_judge_sees_no_variable_of_the_engine_but_those() {
     let pack = Pack::new(RAISE, &judge, "");
     let told = pack.path("told");
     let mut command = pack.command(&["--iterations", "1"]);
-    command.env("OUTSIDE", &told).env("CRUCIBLE_INFERENCE", "x").env("BROKER_OUTPUTS", "x").output().unwrap();
+    let document = r#"{"version":1,"bindings":[]}"#;
+    command
+        .env("OUTSIDE", &told)
+        .env("CRUCIBLE_INFERENCE", document)
+        .env("BROKER_OUTPUTS", "x")
+        .output()
+        .unwrap();
     let names: Vec<String> =
         pack.read("told").lines().map(|line| line.split('=').next().unwrap().to_owned()).collect();
     assert!(names.iter().all(|name| name.ends_with("_SCORE")), "{names:?}");
