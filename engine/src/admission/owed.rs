@@ -7,14 +7,8 @@ use super::input::{Input, Key, OWN_KEYS};
 /// What the keys of grants begin with, behind [`OWN_KEYS`].
 const GRANT: &str = "grant:";
 
-/// What the session log says of inputs that the ledger may not know to be settled.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Told {
-    /// The steers that were delivered into the prompt of a turn that came to its end.
-    pub delivered: Vec<Key>,
-    /// The rescopes whose segment was begun.
-    pub drained: Vec<Key>,
-}
+/// What the session log says was settled: the key, how, and why.
+pub type Settled = Vec<(Key, Settlement, String)>;
 
 /// What a resumed run begins with.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -22,7 +16,7 @@ pub struct Owed {
     /// The inputs that are taken in again, in the order of their admission.
     pub again: Vec<(Key, Input)>,
     /// Those that are settled instead: how, and why.
-    pub closed: Vec<(Key, Settlement, &'static str)>,
+    pub closed: Settled,
 }
 
 /// The key of the rescope that grants the `ordinal`-th ask of a run.
@@ -43,29 +37,26 @@ fn is_grant(key: &Key) -> bool {
     key.as_str().strip_prefix(OWN_KEYS).is_some_and(|rest| rest.starts_with(GRANT))
 }
 
-/// Sorts what is owed into what is taken up again and what a resume closes.
+/// Sorts what is owed into what is taken up again and what a resume closes. What the log says was settled, and the
+/// engine died before it could record, is settled so now.
 #[must_use]
-pub fn owed(book: &Book, told: &Told) -> Owed {
+pub fn owed(book: &Book, settled: &Settled) -> Owed {
     let mut owed = Owed::default();
     for (key, input) in book.owed() {
-        let closed = match input {
-            Input::Steer { .. } if told.delivered.contains(key) => {
-                Some((Settlement::Applied, "delivered before the engine died"))
-            }
-            Input::Rescope { .. } if told.drained.contains(key) => {
-                Some((Settlement::Applied, "measured before the engine died"))
-            }
-            Input::Stop | Input::Abort => Some((Settlement::Superseded, "the run was resumed")),
-            Input::Approve { .. } if book.followed_by(key, is_grant) => {
+        let told = settled.iter().find(|(at, _, _)| at == key);
+        let closed = match (input, told) {
+            (Input::Stop | Input::Abort, _) => Some((Settlement::Superseded, "the run was resumed")),
+            (_, Some((_, outcome, note))) => Some((*outcome, note.as_str())),
+            (Input::Approve { .. }, None) if book.followed_by(key, is_grant) => {
                 Some((Settlement::Applied, "granted before the engine died"))
             }
-            Input::Approve { .. } => {
+            (Input::Approve { .. }, None) => {
                 Some((Settlement::Superseded, "the engine died before the grant was recorded"))
             }
             _ => None,
         };
         match closed {
-            Some((outcome, note)) => owed.closed.push((key.clone(), outcome, note)),
+            Some((outcome, note)) => owed.closed.push((key.clone(), outcome, note.to_owned())),
             None => owed.again.push((key.clone(), input.clone())),
         }
     }
@@ -89,7 +80,7 @@ mod tests {
         Input::Approve { handle: None, regime: None }
     }
 
-    fn check(inputs: &[(Key, Input)], told: &Told, again: &[&str], closed: &[(&str, Settlement)]) {
+    fn check(inputs: &[(Key, Input)], told: &Settled, again: &[&str], closed: &[(&str, Settlement)]) {
         let mut book = Book::default();
         for (key, input) in inputs {
             book.see(Line::Admitted { key: key.clone(), input: Some(input.clone()) });
@@ -105,7 +96,7 @@ mod tests {
     #[test]
     fn what_is_not_delivered_is_owed_and_what_a_resume_overrides_is_closed() {
         use Settlement::{Applied, Superseded};
-        let told = Told { delivered: vec![key("s1")], drained: vec![key("r1")] };
+        let told = ["s1", "r1"].map(|name| (key(name), Applied, "in the log".to_owned())).to_vec();
         let rescope = || Input::Rescope { regime: "c=48".into() };
         let budget = Input::SetBudget(super::super::Budget { max_cost: Some(1.0), ..Default::default() });
         check(
@@ -133,11 +124,11 @@ mod tests {
         let rescope = Input::Rescope { regime: "gpu".into() };
         check(
             &[(key("yes"), approve()), (grant.clone(), rescope)],
-            &Told::default(),
+            &Settled::new(),
             &[grant.as_str()],
             &[("yes", Applied)],
         );
-        check(&[(key("yes"), approve())], &Told::default(), &[], &[("yes", Superseded)]);
+        check(&[(key("yes"), approve())], &Settled::new(), &[], &[("yes", Superseded)]);
     }
 
     #[test]

@@ -29,7 +29,7 @@ impl Bridge {
     pub async fn take_up(&mut self, owed: Owed) -> Vec<String> {
         let mut failed = Vec::new();
         for (key, outcome, note) in owed.closed {
-            failed.extend(self.settle(key, outcome, note.to_owned()).await.err());
+            failed.extend(self.settle(key, outcome, note).await.err());
         }
         self.early.extend(owed.again.into_iter().map(|(key, input)| Arrival { key, input }));
         failed

@@ -82,7 +82,7 @@ pub async fn conduct(plan: &RunPlan, state_dir: &StateDir, given: Given) -> Resu
     let clock = clock.after(resumed.as_ref().map(|resumed| resumed.elapsed).unwrap_or_default());
     let log = state_dir.open_log(clock)?;
     let ledger = Ledger::open(&state_dir.ledger(), clock)?;
-    let owed = resumed.as_ref().map(|resumed| owed(ledger.book(), &resumed.told)).unwrap_or_default();
+    let owed = resumed.as_ref().map(|resumed| owed(ledger.book(), &resumed.settled)).unwrap_or_default();
     let config = control::Config { socket: state_dir.socket(), log: state_dir.session_log(), tcp: control };
     let control = Control::start(config, ledger)?;
     let address = control.tcp();

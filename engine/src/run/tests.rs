@@ -60,7 +60,7 @@ pub(super) enum Move {
     Say(Input),
 }
 
-fn moves() -> impl Strategy<Value = Vec<Move>> {
+fn one() -> impl Strategy<Value = Move> {
     let reading = (
         any::<i8>(),
         proptest::option::of(any::<i8>()),
@@ -68,7 +68,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         prop::bool::weighted(0.8),
     )
         .prop_map(|(score, tiebreak, solved, valid)| Move::Reading { score, tiebreak, solved, valid });
-    let one = prop_oneof![
+    prop_oneof![
         10 => Just(Move::Good),
         2 => Just(Move::Fail),
         10 => reading,
@@ -81,8 +81,11 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         1 => Just(Move::Abort),
         1 => Just(Move::OutOfTime),
         2 => Just(Move::Stale),
-    ];
-    proptest::collection::vec(one, 0..200)
+    ]
+}
+
+fn moves() -> impl Strategy<Value = Vec<Move>> {
+    proptest::collection::vec(one(), 0..200)
 }
 
 /// Histories with operators, and an agent that asks.
@@ -100,12 +103,12 @@ fn attended() -> impl Strategy<Value = Vec<Move>> {
     ];
     let mode = prop_oneof![Just(AskMode::Block), Just(AskMode::Continue)];
     let one = prop_oneof![
-        3 => moves().prop_map(|moves| moves.into_iter().next().unwrap_or(Move::Good)),
+        3 => one(),
         6 => Just(Move::Good),
         2 => (mode, 0u8..3).prop_map(|(mode, at)| Move::Ask(mode, at)),
         6 => input.prop_map(Move::Say),
     ];
-    proptest::collection::vec(one, 0..200)
+    proptest::collection::vec(one, 0..120)
 }
 
 fn reading(score: i8, tiebreak: Option<i8>, solved: bool, valid: bool) -> Reading {
@@ -139,7 +142,7 @@ struct Played {
     outstanding: Option<Job>,
     /// The readings that were measured, by iteration.
     readings: Vec<(u32, Reading)>,
-    /// Those that were measured for another regime.
+    /// Those that became the baseline of another regime.
     rebases: Vec<Reading>,
     /// The ledger.
     pub(super) book: Book,
@@ -249,6 +252,7 @@ impl Played {
     /// Answers the outstanding job.
     fn answer(&mut self, went: Went, with: Option<Reading>) {
         let Some(job) = self.outstanding.take() else { return };
+        let mut rebase = None;
         let good = went != Went::Badly;
         let failure = (!good).then(|| "failed".to_owned());
         let iter = self.state.iter;
@@ -313,9 +317,10 @@ impl Played {
             Job::Apply { task } => end(task, TaskReport::Applied { failure }),
             Job::Measure { task, .. } => {
                 let reading = with.unwrap_or_else(|| Reading::faulty(&Fault::NoObject));
-                match self.state.current.as_ref().is_some_and(|current| current.rebase.is_some()) {
-                    true => self.rebases.push(reading.clone()),
-                    false => self.readings.push((iter, reading.clone())),
+                if self.state.current.as_ref().is_some_and(|current| current.rebase.is_some()) {
+                    rebase = Some(reading.clone());
+                } else {
+                    self.readings.push((iter, reading.clone()));
                 }
                 let frozen = vec![FrozenHash { path: "m".into(), before: "a".into(), after: None }];
                 end(task, TaskReport::Measured { reading, frozen, shown: String::new() })
@@ -325,7 +330,14 @@ impl Played {
             }
             Job::Restore { .. } => EventKind::Restored(if good { Ok(()) } else { Err("gone".into()) }),
         };
+        let segments = |played: &Played| {
+            played.lines.iter().filter(|(line, _)| matches!(line, SessionEvent::Segment { .. })).count()
+        };
+        let before = segments(self);
         self.send(kind);
+        if segments(self) > before {
+            self.rebases.extend(rebase);
+        }
     }
 
     /// The engine dies with what it did not write, and another one goes on from the log.
@@ -346,9 +358,9 @@ impl Played {
         self.state = replayed.state;
         self.state.terms = terms;
         self.send(EventKind::Resumed { closed: replayed.closed });
-        let Owed { again, closed } = owed(&self.book, &replayed.told);
+        let Owed { again, closed } = owed(&self.book, &replayed.settled);
         for (key, outcome, note) in closed {
-            self.settle(key, outcome, note.to_owned());
+            self.settle(key, outcome, note);
         }
         for (key, input) in again {
             self.send(EventKind::Admitted(Box::new(Arrival { key, input })));

@@ -55,10 +55,7 @@ fn a_steer_that_was_delivered_is_not_delivered_again_though_its_settlement_was_l
     assert_eq!(status()["iters_total"], 3, "the ceiling is the operator's");
     let steer =
         live.ledger().into_iter().find(|line| line["kind"] == "settled" && line["key"] == "s").unwrap();
-    assert_eq!(
-        (&steer["outcome"], &steer["note"]),
-        (&json!("applied"), &json!("delivered before the engine died"))
-    );
+    assert_eq!((&steer["outcome"], &steer["note"]), (&json!("applied"), &json!("iteration 2")));
     live.ok(&["resume"]);
     live.turn();
     assert!(!live.prompt(1).contains("be faster"), "{}", live.prompt(1));

@@ -14,7 +14,7 @@ use super::event::{Event, EventKind};
 use super::graph::Graph;
 use super::state::{State, Terms};
 use super::step::step;
-use crate::admission::{Key, Told};
+use crate::admission::Settled;
 use crate::decide::Rule;
 use crate::log::{Entry, Phase, PlanTask, SessionEvent};
 use crate::score::Direction;
@@ -44,7 +44,7 @@ pub struct Replay {
     identity: Option<String>,
     goal: Option<String>,
     max_time: Option<Duration>,
-    told: Told,
+    settled: Settled,
     lines: u64,
     times: Times,
     /// When the last line was written, as it says.
@@ -68,8 +68,8 @@ pub struct Replayed {
     pub goal: String,
     /// The wall-clock ceiling.
     pub max_time: Option<Duration>,
-    /// What the log says of inputs that the ledger may not know to be settled.
-    pub told: Told,
+    /// The inputs that were settled by what the log says, whether the ledger knows it or not.
+    pub settled: Settled,
     /// Readable lines.
     pub lines: u64,
 }
@@ -109,7 +109,7 @@ impl Replay {
             identity: None,
             goal: None,
             max_time: None,
-            told: Told::default(),
+            settled: Settled::new(),
             lines: 0,
             times: Times::default(),
             last: String::new(),
@@ -128,7 +128,6 @@ impl Replay {
     /// [`Divergence`] when it does not follow.
     pub fn see(&mut self, entry: &Entry) -> Result<(), Divergence> {
         self.lines = self.lines.saturating_add(1);
-        self.hear(&entry.event);
         let told = match &entry.event {
             SessionEvent::Agent { .. }
             | SessionEvent::AgentSession { .. }
@@ -183,17 +182,6 @@ impl Replay {
         Ok(())
     }
 
-    /// Keeps the keys of inputs that have taken effect.
-    fn hear(&mut self, event: &SessionEvent) {
-        match event {
-            SessionEvent::AgentDone(turn) => {
-                self.told.delivered.extend(turn.delivered.iter().cloned().map(Key::known));
-            }
-            SessionEvent::Segment { key: Some(key), .. } => self.told.drained.push(Key::known(key.clone())),
-            _ => {}
-        }
-    }
-
     fn start(&mut self, start: &SessionEvent) -> Result<(), String> {
         let SessionEvent::Start { goal, gate, iters_total, max_cost, max_secs, max_park_secs, .. } = start
         else {
@@ -239,10 +227,12 @@ impl Replay {
         let (state, effects) = step(state, Event { at: self.times.at, kind });
         self.state = Some(state);
         for effect in effects {
-            if let Effect::Log(event, _) = effect
-                && !matches!(*event, SessionEvent::Note { .. })
-            {
-                self.expected.push_back(*event);
+            match effect {
+                Effect::Log(event, _) if !matches!(*event, SessionEvent::Note { .. }) => {
+                    self.expected.push_back(*event);
+                }
+                Effect::Settle { key, outcome, note } => self.settled.push((key, outcome, note)),
+                _ => {}
             }
         }
     }
@@ -261,7 +251,7 @@ impl Replay {
             identity: self.identity,
             goal: self.goal.unwrap_or_default(),
             max_time: self.max_time,
-            told: self.told,
+            settled: self.settled,
             lines: self.lines,
         })
     }
