@@ -33,13 +33,13 @@ const WAYS: [Way; 4] = [
 ];
 
 /// Where `.ci/run` installs the tools: beside what was built.
-fn tools() -> PathBuf {
+pub(crate) fn tools() -> PathBuf {
     let built = Path::new(crate::support::BINARY).ancestors().nth(2).unwrap();
     built.join("tools/agents/node_modules/.bin")
 }
 
 /// Whether the tools are there; says so where they are not.
-fn installed() -> bool {
+pub(crate) fn installed() -> bool {
     let there = ["claude", "codex"].iter().all(|name| tools().join(name).exists());
     if !there {
         skip(Skip::NoAgents);
@@ -157,7 +157,7 @@ fn run(pack: &Pack, model: &Model, args: &[&str]) -> Ran {
 /// The text of the last message of a request that a person or a tool sent.
 fn last_words(request: &Value) -> String {
     let list = request["body"]["messages"].as_array().or(request["body"]["input"].as_array()).unwrap();
-    let last = list.last().unwrap();
+    let last = list.iter().rfind(|message| message["role"] == "user").unwrap();
     let content = &last["content"];
     let blocks = content.as_array().cloned().unwrap_or_default();
     let texts = blocks.iter().filter_map(|block| block["text"].as_str().or(block["content"].as_str()));

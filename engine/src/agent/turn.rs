@@ -121,7 +121,7 @@ impl HostTurn {
         let home = self.called.home();
         let (call, stream) = self.called.turn(terms.session.map(Begun::conversation), terms.cost_left);
         let live = self.live.clone();
-        let command = self.command(call, prompt, home.as_ref(), terms)?;
+        let command = self.command(&call, prompt, home.as_ref(), terms)?;
         let turned = follow(keeper, command, stream, cancel, tell).await;
         let left = home.filter(|_| terms.session.is_some()).map(|home| live.left(&home));
         if home.is_some() {
@@ -132,7 +132,7 @@ impl HostTurn {
 
     fn command(
         self,
-        call: Call,
+        call: &Call,
         prompt: &str,
         home: Option<&Home>,
         terms: TurnTerms<'_>,
@@ -155,7 +155,7 @@ impl HostTurn {
         for (name, value) in &call.env {
             env.set(name, value);
         }
-        Ok(PackCommand { shell: shell(&call), cwd, env, stdin, timeout, idle_timeout })
+        Ok(PackCommand { shell: shell(call), cwd, env, stdin, timeout, idle_timeout })
     }
 }
 

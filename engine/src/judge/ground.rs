@@ -141,11 +141,9 @@ impl From<Finished> for Ran {
 impl From<TurnEnd> for Ran {
     fn from(end: TurnEnd) -> Ran {
         let ended_early = match end.ended {
-            Ended::Itself => None,
+            Ended::Itself | Ended::Enough => None,
             Ended::TimedOut => Some("ran into its time limit".to_owned()),
             Ended::Idle => Some("said nothing for too long".to_owned()),
-            // Nobody says so of a judge.
-            Ended::Enough => Some("was ended early".to_owned()),
         };
         let (code, how) = match end.exit {
             turn::Exit::Code(code) => (code, format!("exit code {code}")),

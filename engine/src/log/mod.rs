@@ -1,6 +1,7 @@
 //! Turns what happened in a run into lines of `state/session.jsonl`, and back (contract §7, note N9).
 //! It refuses to know why anything happened.
 
+pub mod agent;
 mod operator;
 pub mod read;
 pub mod row;
@@ -8,11 +9,12 @@ pub mod turn;
 pub mod wire;
 pub mod write;
 
+pub use agent::AgentEvent;
 pub use operator::{ApprovalOutcome, AskMode, AskWire, InputWire};
 pub use read::{Entry, Lines, LogReader, ReadError};
 pub use row::{Decision, Evidence, FrozenHash, RowWire};
 pub use turn::{EscalationWire, TurnWire};
 pub use wire::{
-    AgentEvent, EndingCause, Outcome, OutputCounts, Phase, PlanTask, RecoveryClass, SessionEvent, TaskStatus,
+    EndingCause, Outcome, OutputCounts, Phase, PlanTask, RecoveryClass, SessionEvent, TaskStatus,
 };
 pub use write::{Durability, LogError, SessionLog};

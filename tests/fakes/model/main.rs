@@ -4,6 +4,7 @@
 //! `fake-model SCRIPT [--record FILE] [--port PORT]` prints its address and serves until its standard input ends.
 #![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::indexing_slicing,
     clippy::print_stdout,
     clippy::disallowed_methods,

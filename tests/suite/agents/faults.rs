@@ -11,15 +11,15 @@ use super::*;
 /// The faults: a name, and the model server's one reply; none where no server is there.
 fn faults() -> Vec<(&'static str, Option<Value>)> {
     vec![
-        ("a stream cut in the middle of a message", Some(json!({ "text": "I begin", "cut_after": 600 }))),
+        ("a stream cut in the middle of a message", Some(json!({ "text": "I begin", "cut_after": 640 }))),
         ("401", Some(json!({ "status": 401, "error": "bad key" }))),
         ("429 with Retry-After: 1", Some(json!({ "status": 429, "error": "slow down", "retry_after": 1 }))),
         ("500", Some(json!({ "status": 500, "error": "broken" }))),
         ("an empty answer", Some(json!({ "raw": "" }))),
         ("an answer that is no protocol", Some(json!({ "raw": "data: {nonsense\n\n" }))),
-        ("an answer that never ends", Some(json!({ "text": "I begin", "cut_after": 600, "hang": true }))),
+        ("an answer that never ends", Some(json!({ "text": "I begin", "cut_after": 640, "hang": true }))),
         ("nobody listens", None),
-        ("a text of 3 MB", Some(json!({ "text": "x", "times": 3_000_000 }))),
+        ("a text of 30 kB", Some(json!({ "text": "x", "times": 30_000 }))),
     ]
 }
 

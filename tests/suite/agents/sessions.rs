@@ -116,10 +116,10 @@ fn a_good_turn_whose_transcript_was_deleted_fails_and_the_cursor_stays() {
         return;
     }
     let spoil = format!(
-        "{RAISE}; if [ \"$(cat counter.txt)\" = 2 ]; then for d in \"$CLAUDE_CONFIG_DIR/projects\" \"$CODEX_HOME/sessions\"; do \
-         [ ! -d \"$d\" ] || {{ rm -rf \"$d\"; touch \"$d\"; }}; done; fi"
+        "{RAISE}; if [ \"$(cat counter.txt)\" = 2 ]; then rm -rf ~/.claude/projects; touch ~/.claude/projects; fi"
     );
-    for way in WAYS {
+    // Codex writes its own anew when it finds it gone.
+    for way in [WAYS[0], WAYS[1]] {
         let model = Model::replies(&turn(&spoil));
         let pack = pack(way, &model, "", SESSION);
         let ran = run(&pack, &model, &["--iterations", "3"]);

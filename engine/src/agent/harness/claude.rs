@@ -171,14 +171,18 @@ fn usage(result: &Value) -> Usage {
 
 impl Reader {
     fn object(&mut self, value: Value, teller: &mut Teller<'_>) {
-        match value["type"].as_str() {
-            Some("system") => self.system(&value, teller),
-            Some("assistant" | "user") => message(&value["message"]["content"], teller),
+        let line = &value;
+        match line["type"].as_str() {
+            Some("system") => self.system(line, teller),
+            Some("assistant" | "user") => {
+                let said = &line["message"];
+                message(&said["content"], teller);
+            }
             Some("result") => {
-                let text = teller.fit(value["result"].as_str().unwrap_or_default());
-                let stop = value["stop_reason"].as_str().map(|stop| teller.fit(stop));
-                teller.tell(AgentEvent::Result { ok: value["is_error"] == false, stop, text });
-                let Usage { cost_usd, input_tokens, output_tokens } = usage(&value);
+                let text = teller.fit(line["result"].as_str().unwrap_or_default());
+                let stop = line["stop_reason"].as_str().map(|stop| teller.fit(stop));
+                teller.tell(AgentEvent::Result { ok: line["is_error"] == false, stop, text });
+                let Usage { cost_usd, input_tokens, output_tokens } = usage(line);
                 teller.tell(AgentEvent::Tokens { cost_usd, input_tokens, output_tokens });
                 self.result = Some(value);
             }

@@ -58,6 +58,10 @@ impl Harness for Codex {
             ("analytics.enabled".to_owned(), "false".to_owned()),
             ("feedback.enabled".to_owned(), "false".to_owned()),
             ("history.persistence".to_owned(), quoted("none")),
+            // They are fetched at every start, from where a turn has nothing to do.
+            ("features.plugins".to_owned(), "false".to_owned()),
+            ("features.remote_plugin".to_owned(), "false".to_owned()),
+            ("features.apps".to_owned(), "false".to_owned()),
         ];
         if let Some(server) = ask.mcp {
             settings.push((format!("mcp_servers.{SERVER}.url"), quoted(&server.url)));
@@ -105,7 +109,11 @@ fn conversation_of(path: &Path) -> Option<String> {
 /// Its first line names the thread.
 fn belongs(id: &str, transcript: &[u8]) -> bool {
     let objects = objects(transcript).unwrap_or_default();
-    objects.first().is_some_and(|first| first["type"] == "session_meta" && first["payload"]["id"] == id)
+    let named = |first: &Value| {
+        let payload = &first["payload"];
+        first["type"] == "session_meta" && payload["id"] == id
+    };
+    objects.first().is_some_and(named)
 }
 
 /// A text as TOML writes it.
@@ -124,9 +132,10 @@ struct Counted {
 /// The tokens that a conversation had used by the end of its transcript.
 fn counted(transcript: &[u8]) -> Counted {
     let total = |line: &[u8]| {
-        let value: Value = serde_json::from_slice(line).ok()?;
-        let payload = &value["payload"];
-        (payload["type"] == "token_count").then(|| Counted::of(&payload["info"]["total_token_usage"]))
+        let line = &serde_json::from_slice::<Value>(line).ok()?;
+        let payload = &line["payload"];
+        let info = &payload["info"];
+        (payload["type"] == "token_count").then(|| Counted::of(&info["total_token_usage"]))
     };
     transcript.rsplit(|byte| *byte == b'\n').find_map(total).unwrap_or_default()
 }
@@ -218,7 +227,8 @@ impl Reader {
                 teller.tell(AgentEvent::Retry { attempt: None, wait_secs: None, text: teller.fit(said) });
             }
             "turn.failed" => {
-                let said = value["error"]["message"].as_str().unwrap_or_default();
+                let error = &value["error"];
+                let said = error["message"].as_str().unwrap_or_default();
                 self.failed = Some(one_line(said));
                 teller.tell(AgentEvent::Result { ok: false, stop: None, text: teller.fit(said) });
             }

@@ -42,11 +42,11 @@ pub(super) fn agree(expected: &SessionEvent, found: &SessionEvent) -> Result<(),
             same("attempt", &(attempt, iter), &(found, at))
         }
         (E::Rebuild { attempt, iter, .. }, E::Rebuild { attempt: found, iter: at, .. }) => {
-            same("attempt", (attempt, iter), (found, at))
+            same("attempt", &(attempt, iter), &(found, at))
         }
         (E::Input(input), E::Input(found)) => same("key", &input.key, &found.key),
         (E::ApprovalWait { handle, mode, .. }, E::ApprovalWait { handle: found, mode: as_, .. }) => {
-            same("handle", (handle, mode), (found, as_))
+            same("handle", &(handle, mode), &(found, as_))
         }
         (E::ApprovalResolved { outcome, .. }, E::ApprovalResolved { outcome: found, .. }) => {
             same("outcome", outcome, found)
