@@ -42,7 +42,7 @@ pub(super) fn agree(expected: &SessionEvent, found: &SessionEvent) -> Result<(),
             same("attempt", &(attempt, iter), &(found, at))
         }
         (E::Rebuild { attempt, iter, .. }, E::Rebuild { attempt: found, iter: at, .. }) => {
-            same("attempt", (attempt, iter), (found, at))
+            same("attempt", &(attempt, iter), &(found, at))
         }
         (E::Ending { cause, .. }, E::Ending { cause: found, .. }) => same("cause", cause, found),
         (E::Recovery { class, iter, .. }, E::Recovery { class: found, iter: at, .. }) => {
