@@ -143,7 +143,7 @@ fn answer(job: &Job, iter: u32) -> EventKind {
             let score = if iter.is_multiple_of(10) { iter } else { 0 };
             let text = format!("{{\"valid\":true,\"score\":{score}.5,\"note\":\"p99=12.5ms\"}}");
             let reading: Reading = serde_json::from_str(&text).unwrap();
-            end(task, TaskReport::Measured { reading, shown: String::new() })
+            end(task, TaskReport::Measured { reading, frozen: Vec::new(), shown: String::new() })
         }
         Job::Snapshot => EventKind::Snapshotted(Ok(format!("{iter:040x}"))),
         Job::Restore { .. } => EventKind::Restored(Ok(())),
