@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::support::{BINARY, Pack};
 
 /// Tells whether its prompt has the steer, and says what an operator says in the turn of each iteration.
-const OPERATORS: &str = "echo turn >> \"$OUTSIDE\"; say() { \"$BIN\" \"$@\" --state-dir ../state > /dev/null || exit 9; }; \
+const OPERATORS: &str = "echo turn >> \"$OUTSIDE\"; printf '{\"cost_usd\": 0.25}' > \"$CRUCIBLE_USAGE\"; say() { \"$BIN\" \"$@\" --state-dir ../state > /dev/null || exit 9; }; \
     prompt=$(cat); case $prompt in *faster*) echo steered >> \"$OUTSIDE\";; esac; \
     n=$(cat counter.txt); i=$(printf '%s\\n' \"$prompt\" | sed -n 's/^Iteration \\([0-9]*\\) of .*/\\1/p'); \
     case $i in 1) say steer 'be faster' --id s; say budget --iterations 4 --id b;; \
@@ -15,7 +15,7 @@ const OPERATORS: &str = "echo turn >> \"$OUTSIDE\"; say() { \"$BIN\" \"$@\" --st
     echo $((n + 1)) > counter.txt";
 
 /// Asks and goes on, answers itself in the turn after that, and asks once more for what nobody answers.
-const APPROVALS: &str = "echo turn >> \"$OUTSIDE\"; i=$(sed -n 's/^Iteration \\([0-9]*\\) of .*/\\1/p'); n=$(cat counter.txt); \
+const APPROVALS: &str = "echo turn >> \"$OUTSIDE\"; printf '{\"cost_usd\": 0.25}' > \"$CRUCIBLE_USAGE\"; i=$(sed -n 's/^Iteration \\([0-9]*\\) of .*/\\1/p'); n=$(cat counter.txt); \
     ask() { printf '{\"mode\": \"%s\", \"trace_id\": \"t\", \"handle\": \"%s\"}' \"$1\" \"$2\" > PROVISIONING_PENDING.json; }; \
     case $i in 1) ask continue gpu;; 2) \"$BIN\" approve --state-dir ../state > /dev/null || exit 9;; 3) ask block tpu;; esac; \
     echo $((n + 1)) > counter.txt";

@@ -45,6 +45,19 @@ impl Results {
     }
 }
 
+/// Takes the memory away, for a workspace that is a person's repository. One that is not the engine's stays.
+pub fn remove(workspace: &Path) {
+    // INVARIANT: the name is a constant of this file, and a relative path.
+    let Ok(path) = RelPath::parse(RESULTS) else { return };
+    let Ok(root) = Root::open(workspace) else { return };
+    if let Ok(Some(there)) = root.read(&path, READ_MAX)
+        && there.starts_with(MARK.as_bytes())
+    {
+        // What cannot be removed is one file that is in no commit.
+        let _ = root.remove_any(&path);
+    }
+}
+
 /// The memory: where the run stands, and each iteration that is remembered, the newest last.
 fn text(brief: &Brief) -> String {
     let mut text = format!("{MARK}\n\n# Results\n\n");
@@ -62,7 +75,7 @@ fn text(brief: &Brief) -> String {
     if !brief.recent.is_empty() {
         text.push('\n');
     }
-    for recent in &brief.recent {
+    for recent in brief.recent.iter() {
         let _ = writeln!(text, "{}", line(recent));
     }
     text
@@ -90,7 +103,7 @@ mod tests {
             direction: Direction::Higher,
             baseline: Score::new(1.0),
             best: Some((Score::new(1.0).unwrap(), 0)),
-            recent: recent.collect(),
+            recent: std::sync::Arc::new(recent.collect()),
             cost_left: None,
             unbuilt: None,
             regime: None,
@@ -111,6 +124,8 @@ mod tests {
         assert_eq!(path.metadata().unwrap().ino(), inode, "the same is not written again");
         results.write(dir.path(), &brief(3)).unwrap();
         assert!(std::fs::read_to_string(&path).unwrap().ends_with("- 3: discarded, 3 (slow)\n"));
+        remove(dir.path());
+        assert!(!path.exists());
     }
 
     #[test]
@@ -128,6 +143,7 @@ mod tests {
             }
             assert!(results.write(dir.path(), &brief(1)).unwrap_err().contains("of its own"));
             assert_eq!(results.write(dir.path(), &brief(1)), Ok(()), "it is said once");
+            remove(dir.path());
             assert_eq!(std::fs::read_to_string(&path).unwrap(), if link { "" } else { "mine" });
         }
     }

@@ -1,7 +1,9 @@
 //! Turns the brief of a run into the text an agent reads for `{{STATUS}}`.
 //! It refuses to know what the judge runs.
 
+use std::collections::VecDeque;
 use std::fmt::Write;
+use std::sync::Arc;
 
 use crate::log::Decision;
 use crate::score::{Direction, Score};
@@ -22,7 +24,7 @@ pub struct Brief {
     /// The best score and the iteration that brought it.
     pub best: Option<(Score, u32)>,
     /// The settled iterations that are remembered, oldest first.
-    pub recent: Vec<Recent>,
+    pub recent: Arc<VecDeque<Recent>>,
     /// How many US dollars its turn may use, where there is a ceiling.
     pub cost_left: Option<f64>,
     /// The end of what `apply_cmd` printed when it said that this iteration's change does not build (note N11).
@@ -115,7 +117,7 @@ mod tests {
             direction: Direction::Higher,
             baseline: Score::new(0.0),
             best: Some((Score::new(1.5).unwrap(), 1)),
-            recent: vec![
+            recent: Arc::new(VecDeque::from(vec![
                 Recent { iter: 1, decision: Decision::Keep, score: Score::new(1.5), note: String::new() },
                 Recent {
                     iter: 2,
@@ -123,7 +125,7 @@ mod tests {
                     score: None,
                     note: "measure_cmd\nexited 1".into(),
                 },
-            ],
+            ])),
             cost_left: None,
             unbuilt: Some("x.rs:1: no\u{1b}such name\n".into()),
             regime: Some("c=48".into()),

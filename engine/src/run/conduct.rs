@@ -23,7 +23,7 @@ use super::steer_file::SteerFile;
 use super::step::step;
 use super::turns::{turn, variables};
 use crate::admission::{Ledger, Settlement, owed};
-use crate::agent::Sessions;
+use crate::agent::{Sessions, results};
 use crate::control::{self, Control};
 use crate::decide::Rule;
 use crate::log::{Durability, LogError, Outcome, Phase, SessionEvent};
@@ -246,12 +246,16 @@ async fn prepare_and_run(
         snapshot_cmd: snapshot.to_string(),
         restore_cmd: restore.to_string(),
     });
-    match domain {
+    let ended = match domain {
         None => loop_on(shell, state, Hands::new(tools, GitWorld::new(workspace))).await,
         domain => {
             loop_on(shell, state, Hands::new(tools, CommandWorld::new(workspace, world_runner, domain))).await
         }
+    };
+    if plan.in_place {
+        results::remove(&plan.workspace_dir);
     }
+    ended
 }
 
 /// Ends what an engine that died in this state directory left running.

@@ -2,6 +2,7 @@
 //! It refuses to know clocks, files and processes: everything it holds came in an event or the plan.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::graph::{Graph, Settled, TaskId};
@@ -233,7 +234,7 @@ pub struct State {
     /// How the iterations were settled.
     pub counts: Counts,
     /// The last settled iterations, oldest first.
-    pub recent: VecDeque<Recent>,
+    pub recent: Arc<VecDeque<Recent>>,
     /// What all turns have used.
     pub used: Usage,
     /// How many turns in a row died of what carries them.
@@ -267,7 +268,7 @@ impl State {
             baseline_total: None,
             ending: None,
             counts: Counts::default(),
-            recent: VecDeque::new(),
+            recent: Arc::default(),
             used: Usage::default(),
             dead_turns: 0,
             idle_turns: 0,
@@ -299,7 +300,7 @@ impl State {
             direction: self.terms.rule.direction,
             baseline: self.baseline_score,
             best: self.best.as_ref().map(|best| (best.standing.score, best.iter)),
-            recent: self.recent.iter().cloned().collect(),
+            recent: self.recent.clone(),
             cost_left: self.cost_left(),
             unbuilt: self.current.as_ref().and_then(|current| current.unbuilt.clone()),
             regime: self.operator.regime.clone(),
@@ -339,10 +340,12 @@ impl State {
 
     /// Adds a settled iteration to what the next prompt tells.
     pub fn remember(&mut self, row: &RowWire) {
-        if self.recent.len() == RECENT_MAX {
-            self.recent.pop_front();
+        // Shared with a turn's brief only while that turn is begun.
+        let recent = Arc::make_mut(&mut self.recent);
+        if recent.len() == RECENT_MAX {
+            recent.pop_front();
         }
-        self.recent.push_back(Recent {
+        recent.push_back(Recent {
             iter: row.iter,
             decision: row.decision,
             score: row.score,

@@ -77,6 +77,8 @@ fn write_log(path: &Path, lines: usize) -> usize {
         objective: "score".to_owned(),
         iterations: u32::MAX,
         max_cost: None,
+        goal: "up".to_owned(),
+        max_park: None,
     };
     let start = SessionEvent::Start {
         goal: "up".to_owned(),
@@ -86,6 +88,7 @@ fn write_log(path: &Path, lines: usize) -> usize {
         iters_total: u32::MAX,
         max_cost: None,
         max_secs: None,
+        max_park_secs: None,
         direction: Some(direction),
         tiebreak_direction: Some(direction),
     };
@@ -149,6 +152,7 @@ fn answer(job: &Job, iter: u32) -> EventKind {
         Job::Restore { .. } => EventKind::Restored(Ok(())),
         Job::Recall { .. } => EventKind::Recalled(Ok(Box::default())),
         Job::Wait { .. } => EventKind::Waited,
+        Job::Hold { .. } => EventKind::Released { timed_out: false },
     }
 }
 

@@ -97,32 +97,30 @@ impl Fold {
         }
     }
 
+    /// The open ask that an answer means; where there is none, the answer is rejected.
+    fn meant(&mut self, key: &Key, handle: Option<&str>) -> Option<Ask> {
+        let why = match &self.state.operator.ask {
+            None => "the agent asks for nothing",
+            Some(ask) if !ask.is_meant_by(handle) => "the agent asks for something else",
+            Some(ask) if ask.granted => "it is granted already",
+            Some(ask) => return Some(ask.clone()),
+        };
+        self.settle_input(key.clone(), Settlement::Rejected, why);
+        None
+    }
+
     fn approve(&mut self, key: Key, handle: Option<&str>, regime: Option<String>) {
-        match &self.state.operator.ask {
-            Some(ask) if ask.is_meant_by(handle) && !ask.granted => {
-                let regime = regime.unwrap_or_else(|| ask.said.handle.clone());
-                let grant = Arrival { key: ask.grant_key(), input: Input::Rescope { regime } };
-                self.effects.push(Effect::Grant { by: key, grant });
-            }
-            Some(ask) if ask.granted => {
-                self.settle_input(key, Settlement::Rejected, "it is granted already");
-            }
-            Some(_) => self.settle_input(key, Settlement::Rejected, "the agent asks for something else"),
-            None => self.settle_input(key, Settlement::Rejected, "the agent asks for nothing"),
-        }
+        let Some(ask) = self.meant(&key, handle) else { return };
+        let grant = ask.grant_key();
+        let regime = regime.unwrap_or(ask.said.handle);
+        let grant = Arrival { key: grant, input: Input::Rescope { regime } };
+        self.effects.push(Effect::Grant { by: key, grant });
     }
 
     fn deny(&mut self, key: Key, handle: Option<&str>, reason: String) {
-        match &self.state.operator.ask {
-            Some(ask) if ask.is_meant_by(handle) && !ask.granted => {
-                self.resolve(ApprovalOutcome::Denied, reason);
-                self.settle_input(key, Settlement::Applied, "");
-            }
-            Some(ask) if ask.granted => {
-                self.settle_input(key, Settlement::Rejected, "it is granted already");
-            }
-            Some(_) => self.settle_input(key, Settlement::Rejected, "the agent asks for something else"),
-            None => self.settle_input(key, Settlement::Rejected, "the agent asks for nothing"),
+        if self.meant(&key, handle).is_some() {
+            self.resolve(ApprovalOutcome::Denied, reason);
+            self.settle_input(key, Settlement::Applied, "");
         }
     }
 
