@@ -70,6 +70,7 @@ pub(crate) fn all() -> Vec<Scenario> {
             args: &["--iterations", "9"],
             exit: 0,
             sandboxed: false,
+            again: false,
         },
         Scenario {
             name: "approvals",
@@ -78,6 +79,7 @@ pub(crate) fn all() -> Vec<Scenario> {
             args: &["--iterations", "4", "--max-park", "1ms"],
             exit: 0,
             sandboxed: false,
+            again: false,
         },
     ]
 }

@@ -1,8 +1,5 @@
 //! Contract §6.1: what a sandbox reaches, and the record of what it tried.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
-
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
