@@ -45,6 +45,9 @@ fn run_readme(example: &str) -> Pack {
     let bin = pack.path("bin");
     std::fs::create_dir(&bin).unwrap();
     std::os::unix::fs::symlink(BINARY, bin.join("crucible")).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_fake-model"), bin.join("fake-model")).unwrap();
+    let claude = crate::agents::tools().join("claude");
+    std::os::unix::fs::symlink(claude, bin.join("claude")).unwrap();
     let mut printed = String::new();
     let mut ran = 0;
     for (language, body) in blocks(&pack.read("pack/README.md")) {
@@ -76,6 +79,18 @@ fn run_readme(example: &str) -> Pack {
     }
     assert!(ran > 0, "no block was run");
     pack
+}
+
+#[test]
+fn agent() {
+    if !crate::agents::installed() {
+        return;
+    }
+    let pack = run_readme("agent");
+    let text = pack.read("pack/state/egress.jsonl");
+    let turns = text.lines().filter(|line| line.contains("\"turn\":\"turn-"));
+    assert!(turns.clone().any(|line| line.contains("\"allow\"")), "{text}");
+    assert!(!turns.clone().any(|line| line.contains("\"deny\"")), "{text}");
 }
 
 #[test]
@@ -111,5 +126,5 @@ fn every_example_has_a_test() {
         .map(|entry| entry.file_name().into_string().unwrap())
         .collect();
     names.sort();
-    assert_eq!(names, ["airgap", "counter", "sandboxed", "tuner"]);
+    assert_eq!(names, ["agent", "airgap", "counter", "sandboxed", "tuner"]);
 }

@@ -197,6 +197,8 @@ pub(crate) fn skip(why: Skip) {
 pub(crate) enum Skip {
     /// Becoming another user takes root, which a person's machine need not give.
     NotRoot,
+    /// The tools of agents are installed by `.ci/run`, from npm.
+    NoAgents,
     /// A file system of its own needs a namespace, which a container may refuse.
     NoNamespaces,
 }
@@ -204,6 +206,9 @@ pub(crate) enum Skip {
 impl Skip {
     fn reason(self) -> &'static str {
         match self {
+            Skip::NoAgents => {
+                "Claude Code and Codex are not installed: `.ci/run` does, into target/tools/agents"
+            }
             Skip::NotRoot => "not root, so it cannot become another user",
             Skip::NoNamespaces => "no mount namespaces here, so no file system that can fill up",
         }
