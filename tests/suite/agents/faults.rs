@@ -42,7 +42,7 @@ fn the_table_of_faults_is_what_real_tools_make_of_them() {
             scope.spawn(|| {
                 loop {
                     let Some((tool, (name, reply))) = queue.lock().unwrap().pop() else { return };
-                    let outcome = outcome(tool, reply);
+                    let outcome = outcome(tool, reply.as_ref());
                     found.lock().unwrap().insert((name, tool), outcome);
                 }
             });
@@ -66,8 +66,8 @@ fn the_table_of_faults_is_what_real_tools_make_of_them() {
 }
 
 /// The decision of one iteration and its note, with what differs from run to run left out.
-fn outcome(tool: &'static str, reply: Option<Value>) -> String {
-    let model = Model::start(&json!([{ "then": reply.clone().unwrap_or_default() }]));
+fn outcome(tool: &'static str, reply: Option<&Value>) -> String {
+    let model = Model::start(&json!([{ "then": reply.cloned().unwrap_or_default() }]));
     let url = model.url.clone();
     let way = Way { harness: tool, backend: "local" };
     let pack = pack(way, &model, "timeout = \"40s\"\nidle_timeout = \"30s\"", "");
