@@ -210,7 +210,8 @@ fn resume(dir: &Path) {
     let last = lines.iter().rposition(|line| is(line, "\"kind\":\"budget\"")).unwrap();
     let mut out = BufWriter::new(File::create(&path).unwrap());
     for line in &lines[..first] {
-        writeln!(out, "{line}").unwrap();
+        writeln!(out, "{}", line.replace("\"iters_total\":1,", &format!("\"iters_total\":{},", ROWS - 1)))
+            .unwrap();
     }
     for iter in 1..ROWS {
         for line in &lines[first..=last] {
