@@ -348,15 +348,16 @@ mod tests {
 
     fn check(command: &str, fields: Fields, expect: &str) {
         let command = Command::of(command).unwrap();
-        let got = match Input::new(command, fields.clone()) {
+        let given = fields.clone();
+        let got = match Input::new(command, fields) {
             Ok(input) => {
                 assert_eq!(input.command(), command);
-                assert_eq!(input.fields(), fields, "what goes in comes out");
+                assert_eq!(input.fields(), given, "what goes in comes out");
                 "ok".to_owned()
             }
             Err(error) => error.to_string(),
         };
-        assert_eq!(got, expect, "{command:?} {fields:?}");
+        assert_eq!(got, expect, "{command:?} {given:?}");
     }
 
     #[test]

@@ -148,8 +148,8 @@ pub fn heard(wire: &InputWire) -> Option<(Key, Input)> {
 mod tests {
     use super::*;
 
-    fn check(text: &str, expect: Option<Line>) {
-        assert_eq!(Line::parse(text.as_bytes()), expect, "{text}");
+    fn check(text: &str, expect: Option<&Line>) {
+        assert_eq!(Line::parse(text.as_bytes()).as_ref(), expect, "{text}");
     }
 
     fn key(text: &str) -> Key {
@@ -161,15 +161,15 @@ mod tests {
         let rescope = Input::Rescope { regime: "c=48".into() };
         check(
             r#"{"v":1,"kind":"admitted","key":"k","seq":1,"ts":"x","input":"rescope","regime":"c=48"}"#,
-            Some(Line::Admitted { key: key("k"), input: Some(rescope) }),
+            Some(&Line::Admitted { key: key("k"), input: Some(rescope) }),
         );
         check(
             r#"{"v":1,"kind":"settled","key":"k","outcome":"applied","ts":"x","note":""}"#,
-            Some(Line::Settled { key: key("k"), outcome: Settlement::Applied, note: String::new() }),
+            Some(&Line::Settled { key: key("k"), outcome: Settlement::Applied, note: String::new() }),
         );
         check(
             r#"{"v":1,"kind":"admitted","key":"k","input":"a-command-to-come","more":1}"#,
-            Some(Line::Admitted { key: key("k"), input: None }),
+            Some(&Line::Admitted { key: key("k"), input: None }),
         );
         check(r#"{"v":1,"kind":"settled","key":"k","outcome":"a-fourth"}"#, None);
         check(r#"{"v":2,"kind":"settled","key":"k","outcome":"applied"}"#, None);
