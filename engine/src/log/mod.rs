@@ -7,6 +7,7 @@ pub mod read;
 pub mod row;
 pub mod turn;
 pub mod wire;
+pub mod word;
 pub mod write;
 
 pub use agent::AgentEvent;
@@ -14,7 +15,6 @@ pub use operator::{ApprovalOutcome, AskMode, AskWire, InputWire};
 pub use read::{Entry, Lines, LogReader, ReadError};
 pub use row::{Decision, Evidence, FrozenHash, RowWire};
 pub use turn::{EscalationWire, TurnWire};
-pub use wire::{
-    EndingCause, Outcome, OutputCounts, Phase, PlanTask, RecoveryClass, SessionEvent, TaskStatus,
-};
+pub use wire::{OutputCounts, PlanTask, SessionEvent};
+pub use word::{EndingCause, Outcome, Phase, RecoveryClass, TaskStatus};
 pub use write::{Durability, LogError, SessionLog};

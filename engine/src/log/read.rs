@@ -10,7 +10,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::row::RowWire;
-use super::wire::{SessionEvent, TaskStatus};
+use super::wire::SessionEvent;
+use super::word::TaskStatus;
 use crate::score::Score;
 
 /// One line that could be read.

@@ -8,6 +8,7 @@ use policy::egress::{Declared, Egress};
 
 use super::*;
 use crate::manifest::{SandboxLimits, TrafficLimits};
+use crate::pack::FileError;
 
 const PACK: &str = "[repo]\npath = \"up\"\nref = \"main\"\n[agent]\nbackend = \"command\"\nagent_cmd = \"a\"\n\
                     [judge]\nmeasure_cmd = \"m\"\ndirection = \"lower\"\n";

@@ -131,13 +131,13 @@ fn unknown_keys_get_the_nearest_or_their_own_table() {
     1:1 unknown key `url` in the manifest // `url` is a key of [repo]
     2:2 unknown key `jugde` in the manifest // did you mean `judge`?
     11:1 unknown key `measure_cmd` in [agent] // `measure_cmd` is a key of [judge]
-    12:1 unknown key `zzz` in [agent] // [agent] has backend, harness, agent_cmd, model, method_prompt, goal, goal_file, timeout, idle_timeout, env, openshell, toolbox_dir, allow_unverified_image, requires, prefers
+    12:1 unknown key `zzz` in [agent] // [agent] has backend, harness, agent_cmd, model, method_prompt, goal, goal_file, timeout, idle_timeout, env, openshell, toolbox_dir, allow_unverified_image, requires, prefers, broker, relay
     13:1 unknown key `goal-file` in [agent] // did you mean `goal_file`?
     16:1 unknown key `dierction` in [judge] // did you mean `direction`?
     "#);
     let long = with_agent(&format!("{} = 1", "k".repeat(200)));
     insta::assert_snapshot!(brief(&long), @r#"
-    9:1 unknown key `kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk…` in [agent] // [agent] has backend, harness, agent_cmd, model, method_prompt, goal, goal_file, timeout, idle_timeout, env, openshell, toolbox_dir, allow_unverified_image, requires, prefers
+    9:1 unknown key `kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk…` in [agent] // [agent] has backend, harness, agent_cmd, model, method_prompt, goal, goal_file, timeout, idle_timeout, env, openshell, toolbox_dir, allow_unverified_image, requires, prefers, broker, relay
     "#);
 }
 
@@ -299,7 +299,6 @@ fn harness_mistakes() {
     "#);
     insta::assert_snapshot!(brief(&with_agent("harness = \"command\"\n[agent.openshell]\nzzz = 1")), @r#"
     9:1 [agent].harness does not go with backend = "command", which runs agent_cmd // remove it, or write backend = "local" to run a harness on this host
-    10:8 [agent.openshell] goes with backend = "openshell" // remove it, or write backend = "openshell" for a sandbox
     11:1 unknown key `zzz` in [agent.openshell] // [agent.openshell] has inherit_defaults, endpoints, binaries, read_only_paths, ca_file, limits
     "#);
 }
@@ -652,12 +651,10 @@ fn the_contracts_sample_gets_one_error_per_absent_key() {
     insta::assert_snapshot!(brief(CONTRACT_SAMPLE), @r#"
     22:1 [agent].sandbox_image is not in this build, which launches no images // remove it, or use a build that has it
     51:2 [search] is not in this build, which has no wide rounds and runs one candidate at a time // remove it, or use a build that has it
-    57:2 [outputs] is not in this build, which serves no tools, so nothing writes outside on the run's behalf // remove it, or use a build that has it
-    60:3 [capabilities] is not in this build, which discloses no credentials and no reach // remove it, or use a build that has it
-    63:9 [agent].relay is not in this build, which relays no files into a sandbox // remove it, or use a build that has it
-    66:1 [workflow.task].kind is missing // add it: What it does
-    66:3 [workflow].result is missing // add it: The task whose verdict is the iteration's: a `decide`
-    69:3 [component] is not in this build, which runs one repository at a time // remove it, or use a build that has it
+    72:1 [agent.broker].bin is not in this build, which runs its own broker only: what another program would have to do is not defined // remove it, or use a build that has it
+    74:1 [workflow.task].kind is missing // add it: What it does
+    74:3 [workflow].result is missing // add it: The task whose verdict is the iteration's: a `decide`
+    77:3 [component] is not in this build, which runs one repository at a time // remove it, or use a build that has it
     "#);
 }
 
