@@ -14,7 +14,7 @@ pub mod status;
 pub use desk::{Arrival, Office};
 pub use dial::{Dial, DialError};
 pub use protocol::Reply;
-pub use server::{Config, Control, ControlError, LEDGER_FILE, SOCKET_FILE};
+pub use server::{ADMISSIONS_FILE, Config, Control, ControlError, SOCKET_FILE};
 pub use status::Status;
 
 #[cfg(test)]

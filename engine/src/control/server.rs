@@ -27,7 +27,7 @@ use crate::sys::socket;
 /// The socket's name in a state directory.
 pub const SOCKET_FILE: &str = "control.sock";
 /// The ledger's name in a state directory.
-pub const LEDGER_FILE: &str = "admissions.jsonl";
+pub const ADMISSIONS_FILE: &str = "admissions.jsonl";
 
 /// Where a control server listens.
 #[derive(Debug, Clone)]

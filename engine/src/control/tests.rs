@@ -30,7 +30,7 @@ impl Run {
         let path = dir.path().join("session.jsonl");
         let file = private_file(&path, PrivateFile::Append).unwrap();
         let log = SessionLog::new(file, &path, Clock::start()).unwrap();
-        let ledger = Ledger::open(&dir.path().join(LEDGER_FILE), Clock::start()).unwrap();
+        let ledger = Ledger::open(&dir.path().join(ADMISSIONS_FILE), Clock::start()).unwrap();
         let config = Config { socket: dir.path().join(SOCKET_FILE), log: path, tcp };
         let control = Control::start(config, ledger).unwrap();
         Run { dir, log, control }
@@ -56,7 +56,7 @@ impl Run {
     }
 
     fn ledger(&self) -> String {
-        std::fs::read_to_string(self.dir.path().join(LEDGER_FILE)).unwrap()
+        std::fs::read_to_string(self.dir.path().join(ADMISSIONS_FILE)).unwrap()
     }
 }
 
@@ -166,7 +166,7 @@ fn over_tcp_nothing_is_done_without_the_token() {
 fn a_control_server_is_never_open() {
     let dir = tempfile::tempdir().unwrap();
     let start = |address: &str, token: &str| {
-        let ledger = Ledger::open(&dir.path().join(LEDGER_FILE), Clock::start()).unwrap();
+        let ledger = Ledger::open(&dir.path().join(ADMISSIONS_FILE), Clock::start()).unwrap();
         let tcp = Some((address.parse().unwrap(), token.to_owned()));
         Control::start(
             Config { socket: dir.path().join(SOCKET_FILE), log: dir.path().join("log"), tcp },

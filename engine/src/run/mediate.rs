@@ -7,7 +7,7 @@ use broker::systems::{Chat, ConfigError, Registry, Secret, Systems, Tracker, Tra
 use policy::capability::Context;
 use policy::record::Redactor;
 
-use super::statedir::{LEDGER_FILE, OUTBOX, SESSION_FILE};
+use super::statedir::{OUTBOX, OUTPUTS_FILE, SESSION_FILE};
 use crate::plan::RunPlan;
 use crate::sys::env::Environment;
 
@@ -40,7 +40,7 @@ pub enum SystemsError {
 pub fn mediated(plan: &RunPlan, env: &Environment) -> Result<(Writes, Projection), SystemsError> {
     let state = &plan.state_dir;
     let writes =
-        Writes { ledger: state.join(LEDGER_FILE), outbox: state.join(OUTBOX), systems: systems(plan, env)? };
+        Writes { ledger: state.join(OUTPUTS_FILE), outbox: state.join(OUTBOX), systems: systems(plan, env)? };
     Ok((writes, Projection { outputs: plan.outputs.clone(), session_log: state.join(SESSION_FILE) }))
 }
 

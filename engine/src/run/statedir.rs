@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::tail::{self, LogEnd};
-use crate::control::{LEDGER_FILE as ADMISSIONS_FILE, SOCKET_FILE};
+use crate::control::{ADMISSIONS_FILE, SOCKET_FILE};
 use crate::egress::AUDIT_FILE;
 use crate::log::{LogError, SessionLog};
 use crate::sys::clock::Clock;
@@ -20,7 +20,7 @@ use crate::world::CLAIM_FILE;
 /// The session log, in a state directory.
 pub const SESSION_FILE: &str = "session.jsonl";
 /// The record of the run's writes, in a state directory.
-pub const LEDGER_FILE: &str = "outputs.jsonl";
+pub const OUTPUTS_FILE: &str = "outputs.jsonl";
 /// Where writes without a system wait for a person, in a state directory.
 pub const OUTBOX: &str = "outbox";
 
@@ -29,7 +29,7 @@ const OF_ONE_RUN: [&str; 13] = [
     crate::agent::PRIVATE,
     ADMISSIONS_FILE,
     AUDIT_FILE,
-    LEDGER_FILE,
+    OUTPUTS_FILE,
     OUTBOX,
     SESSION_FILE,
     "report.json",
@@ -219,7 +219,7 @@ impl StateDir {
     /// `admissions.jsonl`
     #[must_use]
     pub fn ledger(&self) -> PathBuf {
-        self.path.join(LEDGER_FILE)
+        self.path.join(ADMISSIONS_FILE)
     }
 
     /// `control.sock`

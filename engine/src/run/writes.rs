@@ -8,7 +8,7 @@ use broker::writes::outbox::{self, Standing};
 use policy::outputs::{Document, Ended, Entry, Intent, Outcome, Refusal};
 use serde::{Deserialize, Serialize};
 
-use super::statedir::{LEDGER_FILE, OUTBOX};
+use super::statedir::{OUTBOX, OUTPUTS_FILE};
 use crate::log::{OutputCounts, SessionEvent};
 use crate::sys::fs::{FsError, read_bounded};
 
@@ -76,7 +76,7 @@ impl Writes {
             read => read,
         };
         let mut writes = Writes::default();
-        for line in lines(LEDGER_FILE)?.split(|byte| *byte == b'\n') {
+        for line in lines(OUTPUTS_FILE)?.split(|byte| *byte == b'\n') {
             match serde_json::from_slice::<Timed<Entry>>(line) {
                 Ok(Timed { ts, what: Entry::Intent(intent) }) => {
                     writes.writes.push(Write { ts, intent, outcome: None, outbox: None });

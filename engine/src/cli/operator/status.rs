@@ -12,7 +12,7 @@ use crate::cli::error::CliError;
 use crate::cli::exit::Exit;
 use crate::cli::run::print;
 use crate::control::dial::Place;
-use crate::control::{Dial, DialError, LEDGER_FILE, Status};
+use crate::control::{ADMISSIONS_FILE, Dial, DialError, Status};
 use crate::log::LogReader;
 use crate::report::plain;
 
@@ -53,7 +53,7 @@ fn recorded(state: &Path) -> Result<Value, CliError> {
         let entry = entry.map_err(|error| CliError::Read(error.into()))?;
         status.see(entry.seq.unwrap_or(at), &entry.event);
     }
-    let book = ledger::read(&state.join(LEDGER_FILE)).map_err(|error| CliError::Read(error.into()))?;
+    let book = ledger::read(&state.join(ADMISSIONS_FILE)).map_err(|error| CliError::Read(error.into()))?;
     serde_json::to_value(status.with(&book)).map_err(|error| CliError::Read(error.into()))
 }
 
