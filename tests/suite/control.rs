@@ -211,7 +211,7 @@ fn without_a_live_run_status_and_tail_read_the_log_and_the_rest_says_so() {
     let pack = Pack::counter();
     for args in [&["status"][..], &["tail"], &["pause"]] {
         let ran = pack.run(args);
-        assert_eq!(ran.code(), 9, "{args:?}: {}", ran.stderr());
+        assert_eq!(ran.code(), 16, "{args:?}: {}", ran.stderr());
     }
     pack.run(&["--iterations", "2"]).ended("finished", 0);
     let status = pack.run(&["status"]);
@@ -230,7 +230,7 @@ fn without_a_live_run_status_and_tail_read_the_log_and_the_rest_says_so() {
     assert_eq!(raw.stdout(), pack.log_text());
     for args in [&["pause"][..], &["steer", "x"], &["approve"], &["budget", "--iterations", "3"]] {
         let ran = pack.run(args);
-        assert_eq!(ran.code(), 9, "{args:?}");
+        assert_eq!(ran.code(), 16, "{args:?}");
         assert!(ran.stderr().contains("none is live"), "{}", ran.stderr());
     }
 }
