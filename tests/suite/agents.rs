@@ -13,6 +13,7 @@ use crate::support::{COUNT, Pack, Ran, Skip, program, skip};
 mod faults;
 mod private;
 mod sessions;
+mod tools;
 mod turns;
 
 /// The key of every test here. It may be seen in requests only.
@@ -123,7 +124,7 @@ depends_on = ["measure"]
 
 /// A counter that a tool raises.
 fn pack(way: Way, model: &Model, agent: &str, more: &str) -> Pack {
-    let pack = Pack::new("unused", COUNT, more);
+    let pack = Pack::new("unused", COUNT, &format!("{more}{}", declared(way)));
     let Way { harness, backend } = way;
     let host = model.url.trim_start_matches("http://");
     let sandbox = match backend {
@@ -138,12 +139,31 @@ fn pack(way: Way, model: &Model, agent: &str, more: &str) -> Pack {
     pack
 }
 
+/// What a sandbox is given of this environment has to be declared.
+fn declared(way: Way) -> String {
+    let names = match way {
+        Way { backend: "local", .. } => [].as_slice(),
+        Way { harness: "claude", .. } => &["ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"],
+        Way { .. } => &["OPENAI_API_KEY", "OPENAI_BASE_URL"],
+    };
+    let secret = |name: &&str| {
+        format!(
+            "[[capabilities.secret]]\nname = \"{name}\"\ncontext = \"agent\"\nsystem = \"model\"\nscope = \"ask model-1\"\n"
+        )
+    };
+    names.iter().map(secret).collect()
+}
+
+/// `PATH` with the tools of agents in front.
+#[expect(clippy::disallowed_methods, reason = "the tools are found beside what else is on PATH")]
+fn on_path() -> String {
+    format!("{}:{}", tools().display(), std::env::var("PATH").unwrap_or_default())
+}
+
 /// The run of a pack as a person starts it, with keys and tools from the environment.
 fn command(pack: &Pack, model: &Model, args: &[&str]) -> std::process::Command {
     let mut command = pack.command(args);
-    #[expect(clippy::disallowed_methods, reason = "the tools are found beside what else is on PATH")]
-    let path = format!("{}:{}", tools().display(), std::env::var("PATH").unwrap_or_default());
-    command.env("PATH", path);
+    command.env("PATH", on_path());
     command.env("ANTHROPIC_API_KEY", KEY).env("ANTHROPIC_BASE_URL", &model.url);
     command.env("OPENAI_API_KEY", KEY).env("OPENAI_BASE_URL", format!("{}/v1", model.url));
     command

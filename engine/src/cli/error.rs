@@ -202,7 +202,13 @@ impl CliError {
             CliError::Refused(refusals) if refusals.contains(&Refusal::Unenforced) => Some(
                 "write backend = \"openshell\", or pass --unenforced-egress to run it without isolation".to_owned(),
             ),
-            CliError::Refused(_) => Some("remove it from [agent.env], or declare it with context = \"agent\"".to_owned()),
+            CliError::Refused(refusals) => Some(
+                match refusals.iter().all(|refusal| matches!(refusal, Refusal::Undisclosed(_))) {
+                    true => "or bind the agent's model with CRUCIBLE_INFERENCE, or unset what this run does not need",
+                    false => "remove it from [agent.env], or declare it with context = \"agent\"",
+                }
+                .to_owned(),
+            ),
             CliError::OldExposure { .. } => {
                 Some("name a file that `crucible plan exposure` printed".to_owned())
             }

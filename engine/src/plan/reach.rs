@@ -1,6 +1,7 @@
 //! Turns a plan into what it discloses, and into why it may not start as it is (notes N5, N12).
 //! It refuses to run anything, and to look at a value but to see whether it is where it must not be.
 
+use policy::capability::{Grant, Uncovered, uncovered};
 use policy::exposure::{Credential, Exposure, Reach};
 use policy::outputs::Target;
 
@@ -29,6 +30,9 @@ pub enum Refusal {
         /// The variable of `[agent.env]`.
         to: String,
     },
+    /// A variable of the operator's that a sandbox would be given, and nothing discloses.
+    #[error(transparent)]
+    Undisclosed(#[from] Uncovered),
 }
 
 impl RunPlan {
@@ -98,6 +102,7 @@ impl RunPlan {
         if self.agent.isolated && self.agent.sandbox.is_none() && !self.unenforced_egress {
             found.push(Refusal::Unenforced);
         }
+        found.extend(self.undisclosed().into_iter().map(Refusal::Undisclosed));
         for name in self.broker_held() {
             let Some(value) = env.value(name).and_then(|value| value.to_str()) else { continue };
             let holds = |given: &str| value.len() >= VALUE_LEAST && given.contains(value);
@@ -107,6 +112,13 @@ impl RunPlan {
             );
         }
         found
+    }
+
+    /// What reaches a sandbox from the operator's environment and is in no row of the disclosure.
+    fn undisclosed(&self) -> Vec<Uncovered> {
+        let relayed = self.agent.sandbox.iter().flat_map(|_| self.agent.model.relayed(true));
+        let grants: Vec<Grant> = relayed.map(|(name, _)| Grant::Env(name.to_owned())).collect();
+        uncovered(&grants, &self.exposure().capabilities)
     }
 
     /// What its author or operator should know although it may start.

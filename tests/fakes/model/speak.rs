@@ -47,6 +47,8 @@ pub(crate) fn error(protocol: Protocol, reply: &Reply, status: u16) -> String {
 /// A reply on the way to a protocol.
 struct Said<'a> {
     model: &'a Value,
+    /// What the request offers.
+    tools: &'a Value,
     id: String,
     thinking: &'a str,
     text: String,
@@ -65,6 +67,7 @@ impl<'a> Said<'a> {
         };
         Said {
             model: &request["model"],
+            tools: &request["tools"],
             id: format!("{id:06}"),
             thinking: &reply.thinking,
             text: reply.text.repeat(reply.times.unwrap_or(1)),
@@ -149,10 +152,15 @@ impl<'a> Said<'a> {
             }));
         }
         if let Some((name, input)) = &self.tool {
-            items.push(json!({
+            let mut call = json!({
                 "type": "function_call", "id": format!("fc_{}", self.id), "call_id": format!("call_{}", self.id),
                 "name": name, "arguments": input.to_string(), "status": "completed",
-            }));
+            });
+            if let Some((space, name)) = spaced(self.tools, name) {
+                call["namespace"] = json!(space);
+                call["name"] = json!(name);
+            }
+            items.push(call);
         }
         items
     }
@@ -243,6 +251,16 @@ fn named(events: &[Value]) -> String {
     let event =
         |event: &Value| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default());
     events.iter().map(event).collect()
+}
+
+/// The namespace of a request's tools that holds the tool `<namespace>__<name>`, and the name in it.
+fn spaced<'t>(tools: &'t Value, whole: &'t str) -> Option<(&'t str, &'t str)> {
+    tools.as_array()?.iter().filter(|tool| tool["type"] == "namespace").find_map(|tool| {
+        let space = tool["name"].as_str()?;
+        let name = whole.strip_prefix(space)?.strip_prefix("__")?;
+        let held = tool["tools"].as_array()?.iter().any(|tool| tool["name"] == name);
+        held.then_some((space, name))
+    })
 }
 
 /// How the tools of a request run a shell command.
