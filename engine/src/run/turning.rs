@@ -126,14 +126,22 @@ impl<W: World> Hands<W> {
         }
     }
 
-    /// Tells where a turn's sandbox had other layers than the one that was tried at the start, once each.
+    /// Tells where a turn's sandbox had other layers than the one that was tried at the start, and what it may reach, once each.
     fn tell_layers(&mut self, known: &[String], turned: &Turned) {
         let new: Vec<String> = turned.layers.iter().filter(|layer| !known.contains(layer)).cloned().collect();
         if let (Turn::Sandbox(turn), false) = (&mut self.tools.turn, new.is_empty()) {
-            let msg =
-                format!("the sandbox of this turn has other layers than the first one:\n{}", new.join("\n"));
-            turn.layers.extend(new);
-            let _ = self.tools.tell.send(SessionEvent::Note { msg });
+            // The sandbox at the start has no workspace and no list of the pack's own to tell of.
+            let (reach, others): (Vec<&str>, Vec<&str>) =
+                new.iter().map(String::as_str).partition(|layer| layer.starts_with("egress: "));
+            let mut notes: Vec<String> = reach.iter().map(|layer| format!("the sandbox's {layer}")).collect();
+            if !others.is_empty() {
+                let all = others.join("\n");
+                notes.push(format!("the sandbox of this turn has other layers than the first one:\n{all}"));
+            }
+            turn.layers.extend(new.iter().cloned());
+            for msg in notes {
+                let _ = self.tools.tell.send(SessionEvent::Note { msg });
+            }
         }
     }
 }
