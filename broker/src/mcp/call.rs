@@ -43,6 +43,9 @@ pub enum CallError {
         /// The stable token of the reason.
         reason: Option<String>,
     },
+    /// What a caller would give a tool is no JSON object.
+    #[error("read the arguments of the tool: {0}")]
+    Arguments(String),
     /// What came is no answer.
     #[error("understand the answer of the tools: {0}")]
     Malformed(String),

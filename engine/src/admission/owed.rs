@@ -2,7 +2,7 @@
 //! It refuses to know what the inputs do.
 
 use super::book::{Book, Settlement};
-use super::input::{Input, Key, OWN_KEYS};
+use super::input::{Budget, Input, Key, OWN_KEYS};
 
 /// What the keys of grants begin with, behind [`OWN_KEYS`].
 const GRANT: &str = "grant:";
@@ -17,6 +17,23 @@ pub struct Owed {
     pub again: Vec<(Key, Input)>,
     /// Those that are settled instead: how, and why.
     pub closed: Settled,
+}
+
+impl Owed {
+    /// The same where the command line of the resume names ceilings: a budget of before that nothing would be left of beside
+    /// them is superseded.
+    #[must_use]
+    pub fn beside(mut self, named: &Budget) -> Owed {
+        let (covered, again) = self
+            .again
+            .into_iter()
+            .partition(|(_, input)| matches!(input, Input::SetBudget(budget) if named.covers(budget)));
+        self.again = again;
+        let covered: Vec<(Key, Input)> = covered;
+        let why = "the resume names other ceilings";
+        self.closed.extend(covered.into_iter().map(|(key, _)| (key, Settlement::Superseded, why.to_owned())));
+        self
+    }
 }
 
 /// The key of the rescope that grants the `ordinal`-th ask of a run.
@@ -98,7 +115,7 @@ mod tests {
         use Settlement::{Applied, Superseded};
         let told = ["s1", "r1"].map(|name| (key(name), Applied, "in the log".to_owned())).to_vec();
         let rescope = || Input::Rescope { regime: "c=48".into() };
-        let budget = Input::SetBudget(super::super::Budget { max_cost: Some(1.0), ..Default::default() });
+        let budget = Input::SetBudget(Budget { max_cost: Some(1.0), ..Default::default() });
         check(
             &[
                 (key("s1"), steer()),
@@ -115,6 +132,23 @@ mod tests {
             &["s2", "r2", "b", "p", "no"],
             &[("s1", Applied), ("r1", Applied), ("stop", Superseded), ("abort", Superseded)],
         );
+    }
+
+    #[test]
+    fn a_budget_of_before_gives_way_to_the_ceilings_that_a_resume_names() {
+        let mut book = Book::default();
+        for (name, budget) in [
+            ("both", Budget { max_cost: Some(1.0), iterations: Some(2), ..Budget::default() }),
+            ("iterations", Budget { iterations: Some(2), ..Budget::default() }),
+        ] {
+            book.see(Line::Admitted { key: key(name), input: Some(Input::SetBudget(budget)) });
+        }
+        let named = Budget { iterations: Some(9), ..Budget::default() };
+        let got = owed(&book, &Settled::new()).beside(&named);
+        assert_eq!(got.again.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["both"]);
+        let closed: Vec<_> = got.closed.iter().map(|(key, how, _)| (key.as_str(), *how)).collect();
+        assert_eq!(closed, [("iterations", Settlement::Superseded)]);
+        assert_eq!(owed(&book, &Settled::new()).beside(&Budget::default()).again.len(), 2);
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub const USAGE_VARIABLE: &str = "CRUCIBLE_USAGE";
 pub const COST_LEFT_VARIABLE: &str = "CRUCIBLE_COST_LEFT";
 
 const USAGE_MAX: u64 = 4 * 1024;
+/// More US dollars than this are no cost of a turn: any number of turns adds up to a number that can be written.
+const COST_MAX: f64 = 1e9;
 
 /// What a turn has used. What is not known is absent, never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -34,10 +36,10 @@ struct Written {
 }
 
 impl Usage {
-    /// Takes numbers from outside; a cost that is negative or not finite is none.
+    /// Takes numbers from outside; a cost that is negative, not finite or past any price is none.
     #[must_use]
     pub fn new(cost_usd: Option<f64>, input_tokens: Option<u64>, output_tokens: Option<u64>) -> Usage {
-        let cost_usd = cost_usd.filter(|cost| cost.is_finite() && *cost >= 0.0);
+        let cost_usd = cost_usd.filter(|cost| (0.0..=COST_MAX).contains(cost));
         Usage { cost_usd, input_tokens, output_tokens }
     }
 
@@ -72,7 +74,7 @@ impl Usage {
         let Written { cost_usd, input_tokens, output_tokens } = written;
         let usage = Usage::new(cost_usd, input_tokens, output_tokens);
         if usage.cost_usd != cost_usd {
-            return Err("`cost_usd` is not a finite number from 0".to_owned());
+            return Err("`cost_usd` is not a number from 0 to 1,000,000,000".to_owned());
         }
         Ok(usage)
     }
@@ -112,6 +114,7 @@ mod tests {
             (r#"{"cost_usd":0}"#, Some(Usage::new(Some(0.0), None, None))),
             (r#"{"cost_usd":-0.5}"#, None),
             (r#"{"cost_usd":1e999}"#, None),
+            (r#"{"cost_usd":1e308}"#, None),
             (r#"{"cost_usd":"1"}"#, None),
             (r#"{"input_tokens":-1}"#, None),
             (r#"{"input_tokens":1.5}"#, None),

@@ -21,7 +21,7 @@ pub enum ReplayError {
     #[error(transparent)]
     Read(#[from] crate::log::ReadError),
     /// A line does not follow.
-    #[error("replay the log: {0}")]
+    #[error(transparent)]
     Diverged(#[from] Divergence),
     /// There is no run in it.
     #[error("replay the log {0}: there is no `start` in it")]

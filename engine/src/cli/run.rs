@@ -9,6 +9,7 @@ use super::error::{CliError, absolute};
 use super::exit::Exit;
 use super::operator;
 use super::resumed::{self, Resumed, with_given};
+use crate::admission::Budget;
 use crate::log::{Decision, Outcome};
 use crate::pack::Pack;
 use crate::plan::{Inference, Overrides, RunPlan};
@@ -40,6 +41,11 @@ pub fn run(args: &RunArgs) -> Result<Exit, CliError> {
         let given = args.state_dir.as_deref().map(absolute).transpose()?;
         found = resumed::find(&resumed::state_dir(&manifest, given.as_deref()), &mut progress)?;
     }
+    let named = Budget {
+        max_cost: args.max_cost,
+        max_secs: args.max_time.map(|time| time.as_secs_f64()),
+        iterations: args.iterations,
+    };
     let args = &found.as_ref().map_or_else(|| args.clone(), |found| with_given(args, &found.replayed));
     let (plan, mut remarks) = plan(args, &manifest, &env, &runtime)?;
     if args.resume && found.is_none() {
@@ -59,7 +65,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, CliError> {
     let control = args
         .control_addr
         .map(|address| Ok::<_, CliError>((address, operator::token(args.control_token_file.clone())?)));
-    let given = Given { env, progress, clock, remarks, control: control.transpose()?, resumed };
+    let given = Given { env, progress, clock, remarks, control: control.transpose()?, named, resumed };
     let conducted = runtime.block_on(conduct(&plan, &state, given))?;
     tell(args, &plan, &state, &conducted)?;
     Ok(exit(&conducted))

@@ -53,7 +53,7 @@ fn arguments(args: &ToolCallArgs) -> Result<Map<String, Value>, CliError> {
     } else {
         args.json.clone()
     };
-    serde_json::from_str(&text).map_err(|error| CliError::Tool(CallError::Malformed(error.to_string())))
+    serde_json::from_str(&text).map_err(|error| CliError::Tool(CallError::Arguments(error.to_string())))
 }
 
 /// A line for each tool, with the names of its arguments.

@@ -97,7 +97,7 @@ impl Control {
         });
         let unix = unix.map_err(|source| ControlError::Unix { path: path.clone(), source })?;
         let address = bound.as_ref().and_then(|listener| listener.local_addr().ok());
-        let (status, watched) = watch::channel(Status::default());
+        let (status, watched) = watch::channel(Status::of(&log));
         let (ending, ended) = watch::channel(false);
         let (desk, Ends { counter, office, arrivals }) = Desk::new(ledger, ended);
         let over = CancellationToken::new();

@@ -1,10 +1,12 @@
 //! Turns the lines of a session log and a ledger into where a run stands, for whoever asks (contract §7, §7.1).
 //! It refuses to know whether the run is live: the same fold serves a live one and one that is over.
 
+use std::path::Path;
+
 use serde::Serialize;
 
 use crate::admission::{Book, Input};
-use crate::log::{Decision, Outcome, Phase, SessionEvent};
+use crate::log::{Decision, LogReader, Outcome, Phase, SessionEvent};
 use crate::score::Score;
 
 /// Where a run stands.
@@ -98,6 +100,15 @@ impl Default for Status {
 }
 
 impl Status {
+    /// Where the run of a log stands that a process before this one wrote; what cannot be read tells nothing.
+    pub(super) fn of(log: &Path) -> Status {
+        let mut status = Status::default();
+        for entry in LogReader::open(log).into_iter().flatten().flatten() {
+            status.see(entry.seq.unwrap_or_default(), &entry.event);
+        }
+        status
+    }
+
     /// Takes in one line of the session log.
     pub fn see(&mut self, seq: u64, event: &SessionEvent) {
         self.seq = self.seq.max(seq);

@@ -16,6 +16,8 @@ const DEFAULT_MODE: u32 = 0o600;
 const MOST: usize = 100;
 /// Where a sandbox's user may write and nothing comes back from.
 const PLACES: [&str; 2] = ["/sandbox/home", "/tmp"];
+/// The file there that is the engine's own.
+const OWN: &str = "/sandbox/home/.mcp.json";
 
 /// One file that is put into the sandbox before the agent starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -378,6 +380,9 @@ impl SandboxPath {
             }
         }
         let inside = |place: &str| Path::new(&names).starts_with(place) && names.len() > place.len();
+        if names == OWN {
+            return Err(dest("is where the engine tells the agent of its tools"));
+        }
         match PLACES.into_iter().any(inside) {
             true => Ok(Self(names)),
             false => Err(dest(

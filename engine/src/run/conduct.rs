@@ -22,7 +22,7 @@ use super::statedir::{StateDir, run_name};
 use super::steer_file::SteerFile;
 use super::step::step;
 use super::turns::{turn, variables};
-use crate::admission::{Ledger, Settlement, owed};
+use crate::admission::{Budget, Ledger, Settlement, owed};
 use crate::agent::{Sessions, results};
 use crate::control::{self, Control};
 use crate::decide::Rule;
@@ -58,6 +58,8 @@ pub struct Given {
     pub control: Option<(SocketAddr, String)>,
     /// What another process left, where the run goes on.
     pub resumed: Option<Box<Replayed>>,
+    /// The ceilings that the command line of a resume names anew.
+    pub named: Budget,
 }
 
 /// A run that came to an outcome.
@@ -76,13 +78,14 @@ pub struct Conducted {
 /// # Errors
 /// [`RunError`]; where a log could be begun, its last line says so too.
 pub async fn conduct(plan: &RunPlan, state_dir: &StateDir, given: Given) -> Result<Conducted, RunError> {
-    let Given { env, progress, clock, remarks, control, resumed } = given;
+    let Given { env, progress, clock, remarks, control, named, resumed } = given;
     let interrupts = Interrupts::listen().map_err(RunError::Signals)?;
     let (tell, told) = mpsc::unbounded_channel();
     let clock = clock.after(resumed.as_ref().map(|resumed| resumed.elapsed).unwrap_or_default());
     let log = state_dir.open_log(clock)?;
     let ledger = Ledger::open(&state_dir.ledger(), clock)?;
-    let owed = resumed.as_ref().map(|resumed| owed(ledger.book(), &resumed.settled)).unwrap_or_default();
+    let owed = resumed.as_ref().map(|resumed| owed(ledger.book(), &resumed.settled));
+    let owed = owed.unwrap_or_default().beside(&named);
     let config = control::Config { socket: state_dir.socket(), log: state_dir.session_log(), tcp: control };
     let control = Control::start(config, ledger)?;
     let address = control.tcp();
