@@ -34,6 +34,11 @@ fn row_30_what_a_dead_engine_and_its_keeper_left_running_is_ended() {
     let pack = Pack::new(&agent, COUNT, "");
     let mut engine = pack.command(&["--iterations", "1"]).spawn().unwrap();
     until_there(&pack, "begun", &mut engine);
+    // The shell dies with its keeper; what left its session does not, once it is there.
+    let named = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    while !marked(&pack).iter().any(|pid| named(pid) == "sleep\n") {
+        std::thread::yield_now();
+    }
     let keepers = children(engine.id());
     // All stopped first, so that none sees the others die.
     for pid in &keepers {
