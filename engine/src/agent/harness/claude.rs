@@ -107,20 +107,8 @@ struct Reader {
 
 impl Decoder for Reader {
     fn line(&mut self, line: Line<'_>, teller: &mut Teller<'_>) {
-        let bytes = match line {
-            Line::Whole(bytes) => bytes,
-            Line::TooLong(length) => {
-                let text = format!("a line of {length} bytes is longer than any that is read");
-                return teller.tell(AgentEvent::Error { text });
-            }
-        };
-        match serde_json::from_slice::<Value>(bytes) {
-            Ok(value @ Value::Object(_)) => self.object(value, teller),
-            _ if bytes.trim_ascii().is_empty() => {}
-            _ => {
-                let text = teller.fit(&String::from_utf8_lossy(bytes));
-                teller.tell(AgentEvent::Raw { stream: "stdout".to_owned(), text });
-            }
+        if let Some(value) = teller.object(line) {
+            self.object(value, teller);
         }
     }
 

@@ -13,7 +13,7 @@ pub struct Lines {
 }
 
 /// One line of a stream, without its end.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Line<'a> {
     /// A line as it is.
     Whole(&'a [u8]),

@@ -1,6 +1,9 @@
 //! Turns what a harness says of a turn into events of bounded size, and of bounded size together (note N9).
 //! It refuses to know which harness speaks.
 
+use serde_json::Value;
+
+use super::Line;
 use crate::log::AgentEvent;
 
 /// The longest text of one event, in bytes.
@@ -33,6 +36,27 @@ impl<'a> Teller<'a> {
         budget: &'a mut Budget,
     ) -> Teller<'a> {
         Teller { tell, secrets, budget }
+    }
+
+    /// The JSON object of a line. What is none is told as it came, and a line that was too long as an error.
+    pub(super) fn object(&mut self, line: Line<'_>) -> Option<Value> {
+        let bytes = match line {
+            Line::Whole(bytes) => bytes,
+            Line::TooLong(length) => {
+                let text = format!("a line of {length} bytes is longer than any that is read");
+                self.tell(AgentEvent::Error { text });
+                return None;
+            }
+        };
+        match serde_json::from_slice(bytes) {
+            Ok(value @ Value::Object(_)) => return Some(value),
+            _ if bytes.trim_ascii().is_empty() => {}
+            _ => {
+                let text = self.fit(&String::from_utf8_lossy(bytes));
+                self.tell(AgentEvent::Raw { stream: "stdout".to_owned(), text });
+            }
+        }
+        None
     }
 
     /// A text as it may be told: without secrets and not longer than [`TEXT_MAX`].
