@@ -104,7 +104,8 @@ impl Operator {
         self.budgets.clear();
         (self.paused, self.rescope) = (None, None);
         if let Some(ask) = &mut self.ask {
-            (ask.granted, ask.parked) = (false, None);
+            // A grant is in the ledger before the log tells of it, and what superseded it grants the ask as well.
+            ask.parked = None;
         }
     }
 }

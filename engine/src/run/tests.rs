@@ -738,6 +738,26 @@ fn three_dead_turns_in_a_row_stall_the_run_and_two_distress_it() {
 }
 
 #[test]
+fn what_superseded_a_grant_before_the_engine_died_grants_the_ask_of_the_one_that_resumes() {
+    let mut played = in_its_first_turn(terms(2, Direction::Higher));
+    played.answer(Went::Asked(AskMode::Block, 0), None);
+    while !matches!(played.outstanding, Some(Job::Hold { .. })) {
+        played.answer(Went::Well, Some(reading(0, None, false, true)));
+    }
+    let approve = |regime: Option<&str>| Input::Approve { handle: None, regime: regime.map(str::to_owned) };
+    played.say(approve(None));
+    played.say(Input::Rescope { regime: "a".into() });
+    played.crash(0);
+    assert!(played.state.operator.ask.as_ref().is_some_and(|ask| ask.granted), "{:?}", played.state.operator);
+    played.say(approve(Some("b")));
+    while played.state.stage != Stage::Over {
+        played.answer(Went::Well, Some(reading(0, None, false, true)));
+    }
+    assert_eq!(played.state.operator.regime.as_deref(), Some("a"));
+    check_operators(&played);
+}
+
+#[test]
 fn a_failed_agent_is_not_measured_as_if_it_had_run() {
     let mut played = Played::new(terms(1, Direction::Higher));
     played.send(EventKind::Ready);
