@@ -25,9 +25,9 @@ use super::{
     apply::copy_sparse,
     error::{At as _, TransferError},
     files::{self, kind},
+    found::{self, same_content},
     origin::Origin,
-    overlay::{same_content, same_link},
-    plan::{Action, HIDDEN, LARGEST, Node, Plan, stays_inside, unfit},
+    plan::{Action, HIDDEN, LARGEST, Node, Plan, unfit},
 };
 
 /// Copies a tree without its top-level `.git`: files, directories and links; anything else stays behind.
@@ -157,18 +157,11 @@ impl Walk<'_> {
                     self.plan.add(path, Action::Put(Node::File { mode: files::permissions(stat) }));
                 }
             }
-            SFlag::S_IFLNK => self.link(dir, name, path, below).at("read the link", path)?,
+            SFlag::S_IFLNK => found::link(&mut self.plan, self.origin, (dir, name), path, below)?,
             SFlag::S_IFDIR => {
-                let mode = files::permissions(stat);
                 let inner = files::open_dir(dir, Path::new(name)).at("open", path)?;
                 let below = below.filter(|below| kind(below) == SFlag::S_IFDIR);
-                match below {
-                    None => self.plan.add(path, Action::Put(Node::Directory { mode })),
-                    Some(below) if files::permissions(below) != mode => {
-                        self.plan.add(path, Action::Mode(mode));
-                    }
-                    Some(_) => {}
-                }
+                found::directory(&mut self.plan, path, stat, below);
                 let host = match (below, host) {
                     (Some(_), Some(host)) => {
                         Some(files::open_dir(host, Path::new(name)).at("open the host's", path)?)
@@ -178,20 +171,6 @@ impl Walk<'_> {
                 self.directory(&inner, host.as_ref(), path, depth + 1)?;
             }
             _ => self.plan.drop_path(path, "it is a special file"),
-        }
-        Ok(())
-    }
-
-    fn link(&mut self, dir: &OwnedFd, name: &OsStr, path: &Path, below: Option<&FileStat>) -> io::Result<()> {
-        let target = files::target(dir, name)?;
-        let was_link = below.is_some_and(|below| kind(below) == SFlag::S_IFLNK);
-        if was_link && same_link(self.origin, path, &target)? {
-            return Ok(());
-        }
-        if stays_inside(path, &target) {
-            self.plan.add(path, Action::Put(Node::Link { target }));
-        } else {
-            self.plan.drop_path(path, "it is a link that may leave the workspace");
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ mod apply;
 mod copy;
 mod error;
 mod files;
+mod found;
 mod origin;
 mod overlay;
 mod plan;

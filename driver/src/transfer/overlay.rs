@@ -13,8 +13,9 @@ use nix::sys::stat::{FileStat, SFlag};
 use super::{
     error::{At as _, TransferError},
     files::{self, kind},
+    found::{self, same_content},
     origin::Origin,
-    plan::{Action, HIDDEN, LARGEST, Node, Plan, stays_inside, unfit},
+    plan::{Action, HIDDEN, LARGEST, Node, Plan, unfit},
 };
 
 /// Reads every entry of the upper directory.
@@ -103,42 +104,14 @@ impl Walk<'_> {
                     self.plan.add(path, Action::Put(Node::File { mode: files::permissions(stat) }));
                 }
             }
-            SFlag::S_IFLNK => self.link(dir, name, path, below)?,
+            SFlag::S_IFLNK => found::link(&mut self.plan, self.origin, (dir, name), path, below)?,
             SFlag::S_IFDIR => {
                 let inner = files::open_dir(dir, Path::new(name)).at("open", path)?;
                 let merged = below.filter(|below| kind(below) == SFlag::S_IFDIR && !files::is_opaque(&inner));
-                let mode = files::permissions(stat);
-                match merged {
-                    None => self.plan.add(path, Action::Put(Node::Directory { mode })),
-                    Some(below) if files::permissions(below) != mode => {
-                        self.plan.add(path, Action::Mode(mode));
-                    }
-                    Some(_) => {}
-                }
+                found::directory(&mut self.plan, path, stat, merged);
                 self.directory(&inner, path, merged.is_none(), depth + 1)?;
             }
             _ => self.plan.drop_path(path, "it is a special file"),
-        }
-        Ok(())
-    }
-
-    fn link(
-        &mut self,
-        dir: &OwnedFd,
-        name: &OsStr,
-        path: &Path,
-        below: Option<&FileStat>,
-    ) -> Result<(), TransferError> {
-        let target = files::target(dir, name).at("read the link", path)?;
-        let same = below.is_some_and(|below| kind(below) == SFlag::S_IFLNK)
-            && same_link(self.origin, path, &target).at("read the host's link", path)?;
-        if same {
-            return Ok(());
-        }
-        if stays_inside(path, &target) {
-            self.plan.add(path, Action::Put(Node::Link { target }));
-        } else {
-            self.plan.drop_path(path, "it is a link that may leave the workspace");
         }
         Ok(())
     }
@@ -163,32 +136,5 @@ impl Walk<'_> {
         let ours = files::open_file(self.origin.dir(), path).at("open the host's", path)?;
         let theirs = files::open_file(dir, Path::new(name)).at("open", path)?;
         same_content(ours, theirs).at("compare", path)
-    }
-}
-
-/// Whether the host has the same link there.
-pub(super) fn same_link(origin: &Origin, path: &Path, target: &OsStr) -> std::io::Result<bool> {
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(false) };
-    let parent =
-        files::open(origin.dir(), parent, nix::fcntl::OFlag::O_PATH | nix::fcntl::OFlag::O_DIRECTORY)?;
-    Ok(files::target(parent, name)? == target)
-}
-
-/// Whether two files of the same size hold the same.
-pub(super) fn same_content(one: impl std::io::Read, other: impl std::io::Read) -> std::io::Result<bool> {
-    use std::io::BufRead;
-    let mut one = std::io::BufReader::with_capacity(1 << 16, one);
-    let mut other = std::io::BufReader::with_capacity(1 << 16, other);
-    loop {
-        let (a, b) = (one.fill_buf()?, other.fill_buf()?);
-        let both = a.len().min(b.len());
-        if both == 0 {
-            return Ok(a.len() == b.len());
-        }
-        if a.get(..both) != b.get(..both) {
-            return Ok(false);
-        }
-        one.consume(both);
-        other.consume(both);
     }
 }
