@@ -131,6 +131,8 @@ pub(crate) fn forward(proxy: SocketAddr, origin: SocketAddr, times: u32) {
             got = head(&mut stream);
         }
         let end = got.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+        let status = got.get(9..12).map(String::from_utf8_lossy);
+        assert_eq!(status.as_deref(), Some("200"), "{}", String::from_utf8_lossy(&got));
         let mut rest = vec![0; BODY - (got.len() - end)];
         stream.read_exact(&mut rest).unwrap();
         if String::from_utf8_lossy(&got[..end]).to_lowercase().contains("connection: close") {
