@@ -163,10 +163,14 @@ fn on_path() -> String {
 /// The run of a pack as a person starts it, with keys and tools from the environment.
 fn command(pack: &Pack, model: &Model, args: &[&str]) -> std::process::Command {
     let mut command = pack.command(args);
-    command.env("PATH", on_path());
-    command.env("ANTHROPIC_API_KEY", KEY).env("ANTHROPIC_BASE_URL", &model.url);
-    command.env("OPENAI_API_KEY", KEY).env("OPENAI_BASE_URL", format!("{}/v1", model.url));
+    with_model(&mut command, model).env("PATH", on_path());
     command
+}
+
+/// A command with the model's keys and its address in its environment.
+fn with_model<'c>(command: &'c mut std::process::Command, model: &Model) -> &'c mut std::process::Command {
+    command.env("ANTHROPIC_API_KEY", KEY).env("ANTHROPIC_BASE_URL", &model.url);
+    command.env("OPENAI_API_KEY", KEY).env("OPENAI_BASE_URL", format!("{}/v1", model.url))
 }
 
 fn run(pack: &Pack, model: &Model, args: &[&str]) -> Ran {

@@ -115,11 +115,12 @@ fn a_good_turn_whose_transcript_was_deleted_fails_and_the_cursor_stays() {
     if !installed() {
         return;
     }
-    let spoil = format!(
-        "{RAISE}; if [ \"$(cat counter.txt)\" = 2 ]; then rm -rf ~/.claude/projects; touch ~/.claude/projects; fi"
-    );
-    // Codex writes its own anew when it finds it gone.
-    for way in [WAYS[0], WAYS[1]] {
+    for way in WAYS {
+        let kept = if way.harness == "claude" { "~/.claude/projects" } else { "~/.codex/sessions" };
+        // A file in the directory's place, though the tool may make the directory anew meanwhile. Codex runs no `rm -f`.
+        let spoil = format!(
+            "{RAISE}; if [ \"$(cat counter.txt)\" = 2 ]; then until [ -f {kept} ]; do rm -r {kept}; touch {kept}; done; fi"
+        );
         let model = Model::replies(&turn(&spoil));
         let pack = pack(way, &model, "", SESSION);
         let ran = run(&pack, &model, &["--iterations", "3"]);

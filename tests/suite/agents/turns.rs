@@ -126,3 +126,82 @@ fn a_harness_without_its_tool_or_its_driver_is_refused_before_anything_is_made()
         assert!(!pack.exists("state") && !pack.exists("workspace"), "{name}");
     }
 }
+
+/// The native program of a tool, where npm put it.
+fn native(tool: &str) -> PathBuf {
+    let mut todo = vec![tools().parent().unwrap().to_owned()];
+    while let Some(dir) = todo.pop() {
+        for entry in std::fs::read_dir(dir).unwrap().flatten() {
+            let (kind, path) = (entry.file_type().unwrap(), entry.path());
+            if kind.is_dir() {
+                todo.push(path);
+            } else if kind.is_file() && entry.file_name() == tool && is_native(&path) {
+                return path;
+            }
+        }
+    }
+    panic!("no native program of {tool}");
+}
+
+fn is_native(path: &Path) -> bool {
+    use std::io::Read as _;
+    let mut head = [0; 4];
+    std::fs::File::open(path).unwrap().read_exact(&mut head).is_ok() && &head == b"\x7fELF"
+}
+
+/// Gives a directory and all that is in it to a user.
+fn give(dir: &Path, user: u32) {
+    std::os::unix::fs::lchown(dir, Some(user), Some(user)).unwrap();
+    for entry in std::fs::read_dir(dir).unwrap().flatten() {
+        let path = entry.path();
+        if entry.file_type().unwrap().is_dir() {
+            give(&path, user);
+        } else {
+            std::os::unix::fs::lchown(path, Some(user), Some(user)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn an_ordinary_user_has_the_same_turns_in_a_sandbox() {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::process::CommandExt as _;
+    if !installed() {
+        return;
+    }
+    if !nix::unistd::geteuid().is_root() {
+        // Then every other test here shows it.
+        return skip(Skip::NotRoot);
+    }
+    let user = 65534;
+    // The build's directory need not be reachable for that user where it is.
+    let dir = tempfile::Builder::new().permissions(std::fs::Permissions::from_mode(0o755)).tempdir().unwrap();
+    let binary = dir.path().join("crucible");
+    std::fs::copy(crate::support::BINARY, &binary).unwrap();
+    for way in [WAYS[1], WAYS[3]] {
+        let (from, to) = (native(way.harness), dir.path().join(way.harness));
+        std::fs::hard_link(&from, &to).or_else(|_| std::fs::copy(&from, &to).map(drop)).unwrap();
+        let who = "id -u > id.txt; cat /proc/self/uid_map > map.txt";
+        let model = Model::replies(&turn(&format!("{RAISE}; {who}")));
+        let pack = pack(way, &model, "", SESSION);
+        give(&pack.path("."), user);
+        let mut command = program(binary.to_str().unwrap());
+        command.args(["--iterations", "2"]).current_dir(pack.path("."));
+        with_model(&mut command, &model).env("HOME", "/nonexistent");
+        command.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", dir.path().display()));
+        let output = command.uid(user).gid(user).output().unwrap();
+        let ran = Ran { output, log: pack.log() };
+        assert_eq!(
+            ran.decisions(),
+            ["baseline", "keep", "keep"],
+            "{way:?}: {} {:?}",
+            ran.stderr(),
+            ran.rows()
+        );
+        assert_eq!(sessions_of(&ran), [("start".to_owned(), 1), ("resume".to_owned(), 2)], "{way:?}");
+        // Inside, the agent is user 1000, whom the kernel knows as the user who started the run.
+        assert_eq!(pack.read("workspace/id.txt"), "1000\n", "{way:?}");
+        let map = pack.read("workspace/map.txt");
+        assert_eq!(map.split_whitespace().collect::<Vec<_>>(), ["1000", "65534", "1"], "{way:?}");
+    }
+}
