@@ -758,6 +758,21 @@ fn what_superseded_a_grant_before_the_engine_died_grants_the_ask_of_the_one_that
 }
 
 #[test]
+fn a_best_that_does_not_build_in_another_regime_is_no_turn_of_the_agent() {
+    let mut played = in_its_first_turn(terms(2, Direction::Higher));
+    let key = Key::known(format!("k{}", played.clock));
+    played.say(Input::Rescope { regime: "a".into() });
+    while played.jobs.iter().filter(|job| matches!(job, Job::Apply { .. })).count() < 3 {
+        played.answer(Went::Well, Some(reading(0, None, false, true)));
+    }
+    assert!(played.state.current.as_ref().is_some_and(|current| current.rebase.is_some()));
+    played.answer(Went::Unbuilt, None);
+    assert!(matches!(played.outstanding, Some(Job::Restore { .. })), "{:?}", played.outstanding);
+    assert_eq!(played.state.operator.regime, None);
+    assert_eq!(played.book.standing(&key), Some(Some(Settlement::Rejected)));
+}
+
+#[test]
 fn a_failed_agent_is_not_measured_as_if_it_had_run() {
     let mut played = Played::new(terms(1, Direction::Higher));
     played.send(EventKind::Ready);

@@ -74,7 +74,14 @@ impl Fold {
         let affordable = self.state.cost_left().is_none_or(|left| left > 0.0);
         let name = self.state.terms.graph.task(task).map(|task| task.name.clone()).unwrap_or_default();
         match &mut self.state.current {
-            Some(current) if iter > 0 && !ending && affordable && current.rebuilds < REBUILDS => {
+            // The best that is measured in another regime is no turn's work to mend.
+            Some(current)
+                if iter > 0
+                    && current.rebase.is_none()
+                    && !ending
+                    && affordable
+                    && current.rebuilds < REBUILDS =>
+            {
                 current.rebuilds = current.rebuilds.saturating_add(1);
                 current.unbuilt = Some(output.clone());
                 current.attempts = 0;
