@@ -16,6 +16,9 @@ use crate::{
 };
 
 mod fetch;
+mod looks;
+
+pub use looks::Looks;
 
 /// How long the sandbox may take to be ready.
 pub(crate) const READY: Duration = Duration::from_secs(30);
@@ -57,6 +60,8 @@ pub struct TurnSpec {
     pub enough: CancellationToken,
     /// Files that are brought out beside the workspace's changes, once the command is over.
     pub fetch: Option<Fetch>,
+    /// Who wants to see them before that, while the command runs.
+    pub looks: Option<Looks>,
     /// Layers to leave out; only a build for tests of the layers knows any, every other refuses them.
     pub weaken: Vec<String>,
 }
@@ -234,11 +239,17 @@ async fn steps(
     let command =
         ExecSpec { command: spec.command, workdir: spec.workdir, stdin: spec.stdin, ..ExecSpec::default() };
     let running = client.exec(&name, command, Step::Exec).await?;
-    let over = tokio::select! {
-        biased;
-        over = follow(running, clock, sink) => over?,
-        // Dropped, the command is killed.
-        () = spec.enough.cancelled() => (KILLED, Ended::Enough),
+    let command = async {
+        tokio::select! {
+            biased;
+            over = follow(running, clock, sink) => over,
+            // Dropped, the command is killed.
+            () = spec.enough.cancelled() => Ok((KILLED, Ended::Enough)),
+        }
+    };
+    let over = match (&spec.looks, &spec.fetch) {
+        (Some(looks), Some(fetch)) => looks.during(command, || fetch::fetch(client, &name, fetch)).await?,
+        _ => command.await?,
     };
     let fetched = match &spec.fetch {
         Some(fetch) => fetch::fetch(client, &name, fetch).await,

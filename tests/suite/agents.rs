@@ -12,6 +12,7 @@ use crate::support::{COUNT, Pack, Ran, Skip, program, skip};
 
 mod faults;
 mod private;
+mod resets;
 mod sessions;
 mod tools;
 mod turns;

@@ -3,18 +3,19 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use driver::turn::{self, Ended, Fetch, Relay, TurnEnd, TurnSpec};
+use driver::turn::{self, Ended, Fetch, Fetched, Looks, Relay, TurnEnd, TurnSpec};
 use driver::{Client, Limits, Step, TurnError};
 use policy::egress::Document;
-use tokio::sync::watch;
+use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::called::Called;
 use super::harness::{End, Home, home_in_sandbox};
 use super::relay::Relays;
-use super::session::{Begun, Left, TRANSCRIPT_MAX, Transcript};
+use super::session::{Begun, Left, Live, TRANSCRIPT_MAX, Transcript};
 use super::tools::ToolAccess;
 use super::turn::{TurnTerms, Turned, grace};
 use super::usage::{COST_LEFT_VARIABLE, USAGE, USAGE_VARIABLE};
@@ -38,6 +39,8 @@ pub struct SandboxTurn {
     pub relays: Relays,
     /// Those of this turn, made.
     pub relayed: Vec<Relay>,
+    /// Where what its tool has said is saved while the turn runs, if it belongs to a conversation.
+    pub live: Option<Live>,
     /// The layers that are known to be in force, a line each.
     pub layers: Vec<String>,
     /// What it may reach.
@@ -86,18 +89,28 @@ impl SandboxTurn {
         let enough = CancellationToken::new();
         let mut deaths = this.deaths.clone();
         let client = this.client.clone();
+        let (wanted, (seen, told)) = (Arc::new(Notify::new()), mpsc::unbounded_channel());
+        let saves = this.live.take().zip(this.called.home());
+        let looks = saves.is_some().then(|| Looks { wanted: wanted.clone(), seen });
         let mut spec = this.spec(call.env, terms);
         spec.name = name;
         spec.repository = Some(repository);
         spec.command = std::iter::once(call.program).chain(call.args).collect();
         spec.stdin = prompt.as_bytes().to_vec();
+        spec.looks = looks;
         let done = spec.enough.clone();
         let mut heard = false;
         let turn = cancel.child_token();
         let result = {
+            let mut tell = |event: AgentEvent| {
+                if is_step(&event) {
+                    wanted.notify_one();
+                }
+                tell(event);
+            };
             let mut sink = |from, bytes: &[u8]| {
                 heard = true;
-                stream.push(same(from), bytes, tell);
+                stream.push(same(from), bytes, &mut tell);
                 if stream.is_enough() {
                     enough.cancel();
                 }
@@ -106,6 +119,7 @@ impl SandboxTurn {
             tokio::select! {
                 biased;
                 result = &mut running => result,
+                () = save(saves, told) => running.await,
                 () = more(&mut deaths) => {
                     turn.cancel();
                     running.await
@@ -164,6 +178,28 @@ impl SandboxTurn {
             ..TurnSpec::default()
         }
     }
+}
+
+/// Whether a tool's transcript has something new in it that was paid for.
+fn is_step(event: &AgentEvent) -> bool {
+    match event {
+        AgentEvent::Tool { step, .. } => step != "use",
+        AgentEvent::Text { .. } => true,
+        _ => false,
+    }
+}
+
+/// Saves what is seen of a conversation. What cannot be saved was not seen: the turn goes on without it.
+async fn save(saves: Option<(Live, Home)>, mut told: mpsc::UnboundedReceiver<Vec<Fetched>>) {
+    while let Some((files, (live, home))) = told.recv().await.zip(saves.as_ref()) {
+        let _ = live.save(home, &transcripts(files));
+    }
+    // Nobody looks any more.
+    std::future::pending::<()>().await;
+}
+
+fn transcripts(files: Vec<Fetched>) -> Vec<Transcript> {
+    files.into_iter().map(|file| Transcript { path: file.path, content: file.content }).collect()
 }
 
 fn relay(directory: &str, Transcript { path, content }: &Transcript) -> Relay {
@@ -257,10 +293,7 @@ fn turned(end: TurnEnd, judged: Turned) -> Turned {
     let killed = end.killed.into_iter().map(|killed| killed.name).collect();
     let started = true;
     let left = match end.fetched {
-        Ok(files) => {
-            let kept = files.into_iter().map(|file| Transcript { path: file.path, content: file.content });
-            Left { transcripts: kept.collect(), fault: None }
-        }
+        Ok(files) => Left { transcripts: transcripts(files), fault: None },
         Err(why) => Left { transcripts: Vec::new(), fault: Some(why) },
     };
     Turned { failure, killed, dropped, layers: end.layers, started, left, ..judged }

@@ -163,7 +163,7 @@ impl Sessions {
     }
 
     /// Begins a turn: it resumes where a transcript that is not empty exists, and starts anew where none does. What a turn
-    /// that was killed with its engine left is taken first.
+    /// that was killed with its engine left, or had said when it was last looked at, is taken first.
     ///
     /// # Errors
     /// [`SessionError::Ledger`], [`SessionError::Fs`].
@@ -186,7 +186,8 @@ impl Sessions {
     }
 
     /// Ends a turn. `good` is whether it ended well, `told` the conversation's name where the harness gave it one. The
-    /// transcript is on the disk before the cursor moves; where there is none the cursor stays.
+    /// transcript is on the disk before the cursor moves; where there is none the cursor stays. What was saved of the turn
+    /// while it ran goes, unless it failed and left nothing better.
     ///
     /// # Errors
     /// [`SessionError::Lost`] where a good turn left no transcript; then it counts as failed.
@@ -199,16 +200,22 @@ impl Sessions {
     ) -> Result<(), SessionError> {
         let id = told.unwrap_or(&begun.id);
         match pick(id, home, left) {
-            Ok(transcript) => self.keep(&begun.name, begun.harness, (id, transcript), u32::from(good)),
+            Ok(transcript) => {
+                self.keep(&begun.name, begun.harness, (id, transcript), u32::from(good))?;
+                self.forget(&begun.name)
+            }
             Err(_) if !good => Ok(()),
-            Err(why) => Err(SessionError::Lost { name: begun.name.clone(), why }),
+            Err(why) => {
+                self.forget(&begun.name)?;
+                Err(SessionError::Lost { name: begun.name.clone(), why })
+            }
         }
     }
 
-    /// Takes the transcript that a turn left in its live directory when the engine died, and removes the rest.
+    /// Takes the transcript that a turn left in its live directory when the engine died, and removes the rest. A transcript
+    /// only grows: a shorter one than is kept was seen before that one was.
     fn salvage(&self, name: &SessionName, harness: Name, home: &Home) -> Result<(), SessionError> {
-        let live = self.live(name.as_str());
-        let left = live.left(home);
+        let left = self.live(name.as_str()).left(home);
         let known = self.read()?.sessions.into_iter().find(|entry| entry.name == name.as_str());
         let known = known.as_ref().and_then(Entry::cursor).map(|(_, id, _)| id.to_owned());
         let found = left.transcripts.iter().filter_map(|transcript| {
@@ -216,10 +223,18 @@ impl Sessions {
             let is_its = known.as_ref().is_none_or(|known| *known == id);
             (is_its && (home.belongs)(&id, &transcript.content)).then_some((id, transcript))
         });
-        if let Some((id, transcript)) = found.max_by_key(|(_, transcript)| transcript.content.len()) {
+        let kept = known.as_ref().and_then(|_| self.transcript(name).metadata().ok());
+        let kept = kept.and_then(|kept| usize::try_from(kept.len()).ok());
+        let found = found.max_by_key(|(_, transcript)| transcript.content.len());
+        if let Some((id, transcript)) = found.filter(|(_, found)| Some(found.content.len()) > kept) {
             self.keep(name, harness, (&id, transcript), 0)?;
         }
-        live.remove().map_err(|source| SessionError::Fs { name: name.clone(), source })
+        self.forget(name)
+    }
+
+    fn forget(&self, name: &SessionName) -> Result<(), SessionError> {
+        let removed = self.live(name.as_str()).remove();
+        removed.map_err(|source| SessionError::Fs { name: name.clone(), source })
     }
 
     fn keep(
@@ -244,7 +259,7 @@ impl Sessions {
         self.write(name, LEDGER, &text)
     }
 
-    /// A place for a turn on this host, under this name.
+    /// A place for a turn under this name: where its tool works on this host, or what it says in a sandbox is saved.
     #[must_use]
     pub fn live(&self, name: &str) -> Live {
         Live::new(self.dir.join("live").join(name))

@@ -10,7 +10,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use tokio_util::sync::CancellationToken;
 
 use super::called::Called;
-use super::harness::{Call, End, Failure, Home, Stream, Verdict};
+use super::harness::{Call, End, Failure, Home, Reset, Stream, Verdict};
 use super::session::{Begun, Left, Live};
 use super::usage::{COST_LEFT_VARIABLE, USAGE, USAGE_VARIABLE, Usage};
 use crate::log::AgentEvent;
@@ -68,8 +68,8 @@ pub struct Turned {
     pub failure: Option<String>,
     /// The transport class that the turn died on (contract §7), where what carries it failed.
     pub transport: Option<String>,
-    /// For how long what carries it takes no other turn, where it said so.
-    pub retry_after: Option<Duration>,
+    /// When the model takes another turn, where it turned this one down and said so.
+    pub reset: Option<Reset>,
     /// What it used, as far as the harness knows; the file of `CRUCIBLE_USAGE` adds what this leaves unknown.
     pub usage: Usage,
     /// Whether the agent had its prompt.
@@ -95,10 +95,11 @@ impl Turned {
 
     /// A turn of which its harness says this.
     pub(super) fn judged(verdict: Verdict) -> Turned {
-        let Verdict { failure, usage, conversation } = verdict;
-        let transport = failure.as_ref().filter(|failure| failure.provider).map(|_| PROVIDER.to_owned());
+        let Verdict { failure, reset, usage, conversation } = verdict;
+        let provider = failure.as_ref().is_some_and(|failure| failure.provider);
+        let (transport, reset) = (provider.then(|| PROVIDER.to_owned()), reset.filter(|_| provider));
         let failure = failure.map(|Failure { how, .. }| how);
-        Turned { failure, transport, usage, conversation, ..Turned::default() }
+        Turned { failure, transport, reset, usage, conversation, ..Turned::default() }
     }
 }
 

@@ -188,8 +188,9 @@ impl<W: World> Hands<W> {
         let begun = self.begin_session()?;
         let prompt = self.prompt(brief, begun.as_ref());
         let terms = TurnTerms { cost_left: brief.cost_left, session: begun.as_ref() };
-        let Turned { failure, transport, retry_after, usage, killed, dropped, started, .. } =
+        let Turned { failure, transport, reset, usage, killed, dropped, started, .. } =
             self.turn(brief.iter, &prompt, terms, cancel).await?;
+        let retry_after = reset.map(|reset| reset.from(self.tools.clock.now_utc().as_second()));
         aside.killed = killed;
         let who = if transport.is_some() { "the turn" } else { "the agent" };
         let failure = failure.map(|how| format!("{who} {how}"));

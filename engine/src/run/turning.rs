@@ -98,7 +98,8 @@ impl<W: World> Hands<W> {
                     Ok(relayed) => relayed,
                     Err(fault) => return unrelayed(&fault),
                 };
-                let turn = SandboxTurn { relayed, ..*turn };
+                let live = terms.session.map(|begun| self.tools.sessions.live(begun.name().as_str()));
+                let turn = SandboxTurn { relayed, live, ..*turn };
                 let name = format!("turn-{iter}");
                 let turned = turn.run(name, repository, (prompt, terms), cancel, &mut say).await;
                 let count = *deaths.borrow();

@@ -78,6 +78,7 @@ pub(super) fn turn(
             read_only_paths: sandbox.read_only_paths.clone(),
             relays: Relays::new(sandbox, &plan.workspace_dir, pack, held(plan, operator)),
             relayed: Vec::new(),
+            live: None,
             layers: carrier.layers,
             policy: sandbox.egress.document(),
             certificates: sandbox.ca(),

@@ -150,6 +150,10 @@ fn told(protocol: Protocol, request: &Value, reply: &Reply, id: usize) -> Answer
     if let Some(seconds) = reply.retry_after {
         response.headers_mut().insert("retry-after", seconds.into());
     }
+    for (name, value) in &reply.headers {
+        let name: hyper::header::HeaderName = name.parse().unwrap();
+        response.headers_mut().insert(name, value.parse().unwrap());
+    }
     response
 }
 

@@ -1,6 +1,8 @@
 //! Turns a script, a JSON file, into the reply to each request of an agent's tool.
 //! It refuses to know the protocol that the reply is spoken in.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -48,6 +50,8 @@ pub(crate) struct Reply {
     pub(crate) error: String,
     /// The header of that name, in seconds.
     pub(crate) retry_after: Option<u32>,
+    /// Other headers.
+    pub(crate) headers: BTreeMap<String, String>,
     /// Nothing is answered before this many milliseconds.
     pub(crate) delay_ms: u64,
     /// The connection is closed after so many bytes of the body.

@@ -110,6 +110,53 @@ fn a_conversation_goes_on_after_the_engine_was_killed_at_any_event() {
     }
 }
 
+/// All that stands in the files below a directory, which may come and go meanwhile.
+fn saved(dir: &Path) -> String {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let text = |path: PathBuf| match path.is_dir() {
+        true => saved(&path),
+        false => std::fs::read_to_string(path).unwrap_or_default(),
+    };
+    entries.map(text).collect()
+}
+
+#[test]
+fn a_first_turn_that_was_killed_in_its_sandbox_is_gone_on_with() {
+    if !installed() {
+        return;
+    }
+    for way in [WAYS[1], WAYS[3]] {
+        let model = Model::start(&json!([{
+            "replies": [{ "text": "I look first.", "run": "echo seen-$((40 + 2))" }, { "text": "never said", "delay_ms": 60_000 }],
+            "then": { "text": "Done." },
+        }]));
+        let pack = pack(way, &model, "goal = \"raise the counter\"", SESSION);
+        let mut child = command(&pack, &model, &["--iterations", "1"]).spawn().unwrap();
+        while !saved(&pack.path("state/agent/live")).contains("seen-42")
+            && child.try_wait().unwrap().is_none()
+        {
+            std::thread::yield_now();
+        }
+        assert!(!pack.exists("state/agent/solver.jsonl"), "{way:?}: no turn has ended");
+        let _ = child.kill();
+        child.wait().unwrap();
+        let asked = model.requests().len();
+        let ran = run(&pack, &model, &["--iterations", "1", "--resume"]);
+        ran.ended("finished", 0);
+        let begun = [("start".to_owned(), 1), ("resume".to_owned(), 1)];
+        assert_eq!(sessions_of(&ran), begun, "{way:?}: {}", pack.log_text());
+        // The model is told what it had said and done, and what is new; the goal stands in what was said.
+        let request = model.requests()[asked].clone();
+        let body = request["body"].to_string();
+        assert!(body.contains("I look first.") && body.contains("seen-42"), "{way:?}: {body}");
+        assert!(!last_words(&request).contains("raise the counter"), "{way:?}: {body}");
+        assert_eq!(body.matches("Goal: raise the counter").count(), 1, "{way:?}: {body}");
+        let ledger = pack.read("state/agent/sessions.json");
+        assert!(ledger.contains("\"turns\":1"), "{way:?}: {ledger}");
+        assert!(!pack.exists("state/agent/live/solver"), "{way:?}");
+    }
+}
+
 #[test]
 fn a_good_turn_whose_transcript_was_deleted_fails_and_the_cursor_stays() {
     if !installed() {

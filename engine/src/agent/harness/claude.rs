@@ -2,12 +2,13 @@
 //! It refuses to know which version runs: what is not known of a line is passed over.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::{
-    Ask, Call, Conversation, Decoder, Failure, Harness, Home, Line, Name, SERVER, TOKEN_VARIABLE, Teller,
-    Usage, Verdict, is_uuid, objects, one_line,
+    Ask, Call, Conversation, Decoder, Failure, Harness, Home, Line, Name, Reset, SERVER, TOKEN_VARIABLE,
+    Teller, Usage, Verdict, is_uuid, objects, one_line,
 };
 use crate::log::AgentEvent;
 
@@ -103,6 +104,8 @@ struct Reader {
     result: Option<Value>,
     /// How often the model was asked again.
     retries: u64,
+    /// When the model takes requests again, until it answers one.
+    reset: Option<Reset>,
 }
 
 impl Decoder for Reader {
@@ -123,9 +126,14 @@ impl Decoder for Reader {
                 Some(code) => format!("ended with exit code {code} and without a result"),
             };
             let failure = if self.retries > 0 { Failure::provider(how) } else { Failure::agent(how) };
-            return Verdict { failure: Some(failure), ..Verdict::default() };
+            return Verdict { reset: self.reset, failure: Some(failure), ..Verdict::default() };
         };
-        Verdict { failure: failure(result, exit), usage: usage(result), conversation: None }
+        Verdict {
+            failure: failure(result, exit),
+            reset: self.reset,
+            usage: usage(result),
+            conversation: None,
+        }
     }
 }
 
@@ -163,8 +171,16 @@ impl Reader {
         match line["type"].as_str() {
             Some("system") => self.system(line, teller),
             Some("assistant" | "user") => {
+                if line["type"] == "assistant" && line["error"].is_null() {
+                    self.reset = None;
+                }
                 let said = &line["message"];
                 message(&said["content"], teller);
+            }
+            Some("rate_limit_event") => {
+                let info = &line["rate_limit_info"];
+                let at = info["resetsAt"].as_i64().filter(|_| info["status"] == "rejected");
+                self.reset = at.map(Reset::At);
             }
             Some("result") => {
                 let text = teller.fit(line["result"].as_str().unwrap_or_default());
@@ -188,6 +204,7 @@ impl Reader {
             Some("api_retry") => {
                 self.retries = self.retries.saturating_add(1);
                 let wait = value["retry_delay_ms"].as_f64().map(|millis| millis / 1000.0);
+                self.reset = value["retry_delay_ms"].as_u64().and_then(asked);
                 let status =
                     value["error_status"].as_u64().map(|status| format!("{status} ")).unwrap_or_default();
                 let text = format!("{status}{}", teller.fit(value["error"].as_str().unwrap_or("no answer")));
@@ -196,6 +213,12 @@ impl Reader {
             _ => {}
         }
     }
+}
+
+/// A wait that the provider asked for, in milliseconds: its header tells whole seconds. A wait of the tool's own is a random
+/// one, with a fraction.
+fn asked(millis: u64) -> Option<Reset> {
+    (millis > 0 && millis.is_multiple_of(1000)).then(|| Reset::After(Duration::from_millis(millis)))
 }
 
 /// The blocks of a message: what the model thought and said, the tools it used, and what they gave.

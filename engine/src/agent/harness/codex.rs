@@ -190,7 +190,8 @@ impl Decoder for Reader {
             (None, None, _) => Some(Failure::agent(format!("ended without a result{}", last()))),
         };
         let usage = self.completed.unwrap_or_default();
-        Verdict { failure, usage, conversation: self.conversation.clone() }
+        // What it says of a reset is a time of day in the middle of a sentence, if anything.
+        Verdict { failure, reset: None, usage, conversation: self.conversation.clone() }
     }
 }
 

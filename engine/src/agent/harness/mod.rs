@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 use super::usage::Usage;
 use crate::manifest::Harness as Name;
@@ -139,10 +140,32 @@ pub trait Decoder: Send {
 pub struct Verdict {
     /// How it failed.
     pub failure: Option<Failure>,
+    /// When its model takes requests again, where it failed of that and the tool tells.
+    pub reset: Option<Reset>,
     /// What it used.
     pub usage: Usage,
     /// The name of its conversation, where the harness gave it one.
     pub conversation: Option<String>,
+}
+
+/// When a model's provider takes requests again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reset {
+    /// When so much time has passed.
+    After(Duration),
+    /// At this time, in seconds since 1970.
+    At(i64),
+}
+
+impl Reset {
+    /// How long that is from a time, in seconds since 1970; nothing where it has been.
+    #[must_use]
+    pub fn from(self, now: i64) -> Duration {
+        match self {
+            Reset::After(wait) => wait,
+            Reset::At(then) => Duration::from_secs(u64::try_from(then.saturating_sub(now)).unwrap_or(0)),
+        }
+    }
 }
 
 /// How a turn failed.

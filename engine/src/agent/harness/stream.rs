@@ -69,8 +69,8 @@ impl Stream {
             teller.tell(AgentEvent::Exit { code: *code });
         }
         let fit = |failure: Failure| Failure { how: teller.fit(&failure.how), ..failure };
-        let Verdict { failure, usage, conversation } = judge(self.decoder.as_deref(), &self.raw, end);
-        Verdict { failure: failure.map(fit), usage, conversation }
+        let verdict = judge(self.decoder.as_deref(), &self.raw, end);
+        Verdict { failure: verdict.failure.map(fit), ..verdict }
     }
 }
 

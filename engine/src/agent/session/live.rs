@@ -32,20 +32,43 @@ impl Live {
         }
         create_private_dir(&self.dir)?;
         create_private_dir(&self.config(home))?;
-        if let Some(Transcript { path, content }) = transcript {
-            let path = Path::new(home.directory).join(home.transcripts).join(path);
-            let mut above = self.dir.clone();
-            for name in path.parent().into_iter().flat_map(Path::components) {
-                above.push(name);
-                create_private_dir(&above)?;
-            }
-            let options = WriteOptions { mode: 0o600, durable: false, obstacles: Obstacles::Refuse };
-            // INVARIANT: its place was checked when it was kept.
-            if let Ok(path) = RelPath::parse(&path) {
-                Root::open(&self.dir)?.write_atomic(&path, &mut content.as_slice(), options)?;
-            }
+        if let Some(transcript) = transcript {
+            self.put(home, transcript)?;
         }
         Ok(&self.dir)
+    }
+
+    /// Saves what a turn elsewhere has said so far, in the place of what it had said before: whole, or not at all. Of
+    /// several transcripts the longest that is a conversation's is taken.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn save(&self, home: &Home, transcripts: &[Transcript]) -> Result<(), FsError> {
+        let is_ones = |transcript: &&Transcript| {
+            let id = (home.conversation_of)(&transcript.path);
+            id.is_some_and(|id| (home.belongs)(&id, &transcript.content))
+        };
+        let longest = transcripts.iter().filter(is_ones).max_by_key(|transcript| transcript.content.len());
+        let Some(transcript) = longest else { return Ok(()) };
+        let at = self.config(home).join(home.transcripts).join(&transcript.path);
+        if at.symlink_metadata().is_ok() {
+            return self.put(home, transcript);
+        }
+        // It is the only one there.
+        self.furnish(home, Some(transcript)).map(drop)
+    }
+
+    fn put(&self, home: &Home, Transcript { path, content }: &Transcript) -> Result<(), FsError> {
+        let path = Path::new(home.directory).join(home.transcripts).join(path);
+        let mut above = self.dir.clone();
+        for name in path.parent().into_iter().flat_map(Path::components) {
+            above.push(name);
+            create_private_dir(&above)?;
+        }
+        let options = WriteOptions { mode: 0o600, durable: false, obstacles: Obstacles::Refuse };
+        // INVARIANT: a conversation's transcript has a place of plain names.
+        let Ok(path) = RelPath::parse(&path) else { return Ok(()) };
+        Root::open(&self.dir)?.write_atomic(&path, &mut content.as_slice(), options)
     }
 
     /// What the turn left.

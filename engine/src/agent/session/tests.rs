@@ -109,6 +109,52 @@ fn a_turn_that_died_with_its_engine_is_taken_from_its_live_home() {
 }
 
 #[test]
+fn what_a_turn_was_seen_to_say_is_gone_on_with_only_where_the_turn_left_nothing_better() {
+    let lab = Lab::new();
+    let first = lab.begin("solver");
+    let live = lab.sessions.live("solver");
+    let (early, later, whole) = (said(&first.id, "a"), said(&first.id, "a, b"), said(&first.id, "a, b, c"));
+    let foreign =
+        Transcript { path: later.path.clone(), ..said("46d6e2d4-5930-4044-a35b-e6ae47edf159", "much more") };
+    live.save(&home(), std::slice::from_ref(&early)).unwrap();
+    live.save(&home(), &[foreign, later.clone()]).unwrap();
+    // Its engine died.
+    let again = lab.begin("solver");
+    assert_eq!((again.action(), again.turn()), ("resume", 1));
+    assert_eq!(again.conversation(), Conversation::Resume(&first.id, &later.content));
+    // Its sandbox died.
+    live.save(&home(), std::slice::from_ref(&whole)).unwrap();
+    lab.end(&again, false, &left(vec![])).unwrap();
+    assert_eq!(lab.begin("solver").conversation(), Conversation::Resume(&first.id, &whole.content));
+    // It ended, well or not: then what it left is all there is.
+    let ended = said(&first.id, "a, b, c, d");
+    live.save(&home(), std::slice::from_ref(&whole)).unwrap();
+    lab.end(&again, true, &left(vec![ended.clone()])).unwrap();
+    // The engine died between the two.
+    live.save(&home(), std::slice::from_ref(&whole)).unwrap();
+    let next = lab.begin("solver");
+    assert_eq!(next.conversation(), Conversation::Resume(&first.id, &ended.content));
+    live.save(&home(), std::slice::from_ref(&whole)).unwrap();
+    lab.end(&next, true, &left(vec![])).unwrap_err();
+    assert_eq!(lab.begin("solver").conversation(), Conversation::Resume(&first.id, &ended.content));
+    assert_eq!(lab.begin("solver").turn(), 2);
+}
+
+#[test]
+fn what_is_seen_of_a_turn_is_saved_privately_and_once() {
+    let mode = |path: &Path| path.symlink_metadata().unwrap().permissions().mode() & 0o7777;
+    let lab = Lab::new();
+    let (one, two) = (said(&uuid(), "one"), said(&uuid(), "two"));
+    let live = lab.sessions.live("solver");
+    for seen in [&one, &two, &two] {
+        live.save(&home(), std::slice::from_ref(seen)).unwrap();
+        let at = lab.path("live/solver/.claude/projects").join(&seen.path);
+        assert_eq!((mode(&at), mode(at.parent().unwrap())), (0o600, 0o700));
+        assert_eq!(live.left(&home()).transcripts, std::slice::from_ref(seen));
+    }
+}
+
+#[test]
 fn a_deleted_or_emptied_transcript_starts_anew_and_the_count_goes_on() {
     for spoil in [|path: &Path| std::fs::remove_file(path), |path: &Path| std::fs::write(path, "")] {
         let lab = Lab::new();

@@ -68,6 +68,47 @@ fn a_result_is_judged_by_what_was_observed_and_never_by_its_subtype() {
 }
 
 #[test]
+fn a_refusal_tells_until_when_where_the_provider_said_so() {
+    let retry = |wait: &str| {
+        format!(
+            "{{\"type\":\"system\",\"subtype\":\"api_retry\",\"error_status\":429,\"retry_delay_ms\":{wait}}}"
+        )
+    };
+    let limit = |status: &str| {
+        format!(
+            "{{\"type\":\"rate_limit_event\",\"rate_limit_info\":{{\"status\":\"{status}\",\"resetsAt\":1796062710}}}}"
+        )
+    };
+    let refused = r#"{"type":"assistant","error":"rate_limit","message":{"content":[]}}"#;
+    let answered = r#"{"type":"assistant","message":{"content":[]}}"#;
+    let failed = r#"{"type":"result","subtype":"success","is_error":true,"result":"429"}"#;
+    let seven = Some(Reset::After(Duration::from_secs(7)));
+    let at = Some(Reset::At(1_796_062_710));
+    for (lines, expect) in [
+        (vec![retry("7000"), refused.to_owned()], seven),
+        // Its own wait is a random one.
+        (vec![retry("539.7127061107041")], None),
+        (vec![retry("0")], None),
+        (vec![retry("null")], None),
+        (vec![retry("7000"), retry("1068.6")], None),
+        (vec![retry("7000"), answered.to_owned()], None),
+        (vec![limit("rejected"), refused.to_owned()], at),
+        (vec![limit("allowed_warning")], None),
+        (vec![limit("rejected"), limit("allowed")], None),
+    ] {
+        let mut lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        assert_eq!(read(&lines).0.verdict(None).reset, expect, "{lines:?}");
+        lines.push(failed);
+        assert_eq!(read(&lines).0.verdict(Some(1)).reset, expect, "{lines:?}");
+    }
+    let from = |reset: Option<Reset>, now| reset.map(|reset| reset.from(now).as_secs());
+    assert_eq!(
+        (from(seven, 0), from(at, 1_796_062_700), from(at, 1_796_062_711)),
+        (Some(7), Some(10), Some(0))
+    );
+}
+
+#[test]
 fn the_last_result_counts_and_usage_is_never_summed() {
     let message =
         r#"{"type":"assistant","message":{"content":[],"usage":{"input_tokens":1000,"output_tokens":9}}}"#;
