@@ -22,6 +22,7 @@ mod support;
 
 mod operators;
 mod scenario;
+mod writes;
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt as _;
@@ -31,7 +32,7 @@ use scenario::{Left, Scenario};
 use support::{Pack, source_tree};
 
 /// Without `--all`, one point in so many is tried.
-const PART: usize = 9;
+const PART: usize = 11;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -85,6 +86,7 @@ fn undisturbed(scenario: &Scenario) -> (Vec<String>, Left) {
     let points = std::fs::read_to_string(pack.path("points")).unwrap();
     let left = Left::of(scenario, &pack);
     left.charged_in_full();
+    left.writes.undisturbed();
     (points.lines().map(str::to_owned).collect(), left)
 }
 
@@ -109,9 +111,13 @@ fn killed_at(scenario: &Scenario, at: usize, expect: &Left) -> Result<(), String
     let left = Left::of(scenario, &pack);
     expect.agrees(&left)?;
     left.charged_once()?;
+    left.writes.hold()?;
     let mut checks = vec![&["replay", "state/session.jsonl"][..]];
     if pack.exists("state/egress.jsonl") {
         checks.push(&["audit", "--verify"]);
+    }
+    if pack.exists("state/outputs.jsonl") {
+        checks.push(&["audit", "--writes"]);
     }
     for check in checks {
         let checked = pack.command(check).output().unwrap();

@@ -1,5 +1,6 @@
 //! Contract §4 to §7: a run from its first line to its last, and the host after it.
 
+mod flushes;
 mod hostile;
 
 use std::os::unix::fs::PermissionsExt;

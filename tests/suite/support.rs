@@ -203,6 +203,8 @@ pub(crate) enum Skip {
     NoPython,
     /// A file system of its own needs a namespace, which a container may refuse.
     NoNamespaces,
+    /// System calls are counted by a tracer, which `.ci/run` installs.
+    NoStrace,
     /// The tools of agents are installed by `.ci/run`, from npm.
     NoAgents,
 }
@@ -213,6 +215,7 @@ impl Skip {
             Skip::NoAgents => {
                 "Claude Code and Codex are not installed: `.ci/run` does, into target/tools/agents"
             }
+            Skip::NoStrace => "no /usr/bin/strace, so flushes cannot be counted: `.ci/run` installs it",
             Skip::NotRoot => "not root, so it cannot become another user",
             Skip::NoPython => "no python3 can be had",
             Skip::NoNamespaces => "no mount namespaces here, so no file system that can fill up",

@@ -59,7 +59,7 @@ impl AgentRepository {
         let exclude = git.dir().join("info/exclude");
         let exclude = fs::read(&exclude).map_err(WorldError::io("read", &exclude))?;
         let config = layout::projected_config(facts.base.is_sha256(), facts.shown.origin.as_deref());
-        layout::lay_out(&dir, BRANCH, &config, &exclude)?;
+        layout::lay_out(&dir, BRANCH, (&config, &exclude), false)?;
         let history = match &facts.shown.origin {
             Some(_) => Some(History::copy(git, facts, &dir).await?),
             None => None,
@@ -153,7 +153,7 @@ impl History {
             let from = git.dir().join(name);
             match fs::read(&from) {
                 Ok(bytes) => {
-                    claim::write_private(&dir.join(name), &bytes)?;
+                    claim::write_passing(&dir.join(name), &bytes)?;
                     if name == "packed-refs" {
                         wants.extend(named(&bytes));
                     }

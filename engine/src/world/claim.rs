@@ -1,7 +1,7 @@
 //! Turns the question whose directory a workspace is into a file of the state directory, and an answer.
 //! It refuses to know what is in the workspace.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -50,7 +50,7 @@ pub(super) fn clear(place: &Place) -> Result<(), WorldError> {
 fn is_claimed(place: &Place) -> Result<bool, WorldError> {
     let path = place.state_dir.join(CLAIM_FILE);
     let mut text = Vec::new();
-    match fs::File::open(&path).and_then(|mut file| file.read_to_end(&mut text)) {
+    match File::open(&path).and_then(|mut file| file.read_to_end(&mut text)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(source) => return Err(WorldError::io("read", &path)(source)),
         Ok(_) => {}
@@ -74,7 +74,7 @@ fn is_the_one(claimed: Identity, token: Option<&str>, workspace: &Path) -> bool 
 
 /// Says that `setup_cmd` is about to make the workspace, which does not exist now.
 pub(super) fn announce(place: &Place) -> Result<(), WorldError> {
-    write(&place.state_dir, &place.workspace, None, None)
+    record(&place.state_dir, &place.workspace, None, None)
 }
 
 /// Says that the workspace is the directory that stands at `dir` now, its own place or the one it is built at.
@@ -82,7 +82,7 @@ pub(super) fn settle(state_dir: &Path, workspace: &Path, dir: &Path) -> Result<(
     let id = Identity::of(dir)?;
     // Without the token the claim is not believed later, which costs a person a look and nobody a file.
     let token = if id.born.is_none() { leave_token(dir).ok() } else { None };
-    write(state_dir, workspace, Some(id), token)
+    record(state_dir, workspace, Some(id), token)
 }
 
 /// Says again what [`settle`] said, where that needs a file in a `.git` that may have been written anew.
@@ -98,7 +98,7 @@ fn leave_token(dir: &Path) -> Result<String, WorldError> {
     Ok(token)
 }
 
-fn write(
+fn record(
     state_dir: &Path,
     workspace: &Path,
     id: Option<Identity>,
@@ -126,14 +126,24 @@ pub(super) fn move_into_place(place: &Place, built: &Path) -> Result<(), WorldEr
 
 /// Writes a file of mode 0600 so that it is whole and on disk, or what it was.
 pub(super) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), WorldError> {
+    write(path, bytes, File::sync_all)?;
+    let parent = path.parent().unwrap_or(path);
+    File::open(parent).and_then(|dir| dir.sync_all()).map_err(WorldError::io("flush", parent))
+}
+
+/// The same for a file that the next process makes anew: it may be lost with the machine.
+pub(super) fn write_passing(path: &Path, bytes: &[u8]) -> Result<(), WorldError> {
+    write(path, bytes, |_| Ok(()))
+}
+
+fn write(path: &Path, bytes: &[u8], settle: fn(&File) -> io::Result<()>) -> Result<(), WorldError> {
     let draft = path.with_extension("new");
     let mut file = private_file(&draft, PrivateFile::Truncate).map_err(failed)?;
-    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(WorldError::io("write", &draft))?;
+    file.write_all(bytes).and_then(|()| settle(&file)).map_err(WorldError::io("write", &draft))?;
     point("fact: before it is written");
     fs::rename(&draft, path).map_err(WorldError::io("write", path))?;
     point("fact: after it is written");
-    let parent = path.parent().unwrap_or(path);
-    fs::File::open(parent).and_then(|dir| dir.sync_all()).map_err(WorldError::io("flush", parent))
+    Ok(())
 }
 
 /// Removes what stands at `path`, which may be anything, and follows no link.

@@ -326,7 +326,7 @@ impl Git {
     }
 
     /// Writes one pack below `objects`: all that `wants` reach, and nothing that `haves` reach. Gives the name that its
-    /// files have before their extension.
+    /// files have before their extension. It is not flushed to disk.
     pub(super) async fn pack(
         &self,
         objects: &Path,
@@ -337,7 +337,8 @@ impl Git {
         let wants = wants.iter().map(|sha| format!("{sha}\n"));
         let lines: String = wants.chain(haves.iter().map(|sha| format!("^{sha}\n"))).collect();
         // A search for new deltas costs more time than the space is worth; those that are known are used.
-        let tool = self.tool(&["pack-objects", "--revs", "--window=0", "-q"]).arg(objects.join("pack/pack"));
+        let tool = self.tool(&["-c", "core.fsync=none", "pack-objects", "--revs", "--window=0", "-q"]);
+        let tool = tool.arg(objects.join("pack/pack"));
         let hash = sha(DOING, &run(DOING, tool.input(Input::Bytes(lines.into_bytes()))).await?)?;
         Ok(format!("pack-{hash}"))
     }

@@ -7,14 +7,23 @@ use std::path::Path;
 use super::{WorldError, claim, tidy};
 use crate::sys::fs::create_private_dir;
 
-/// Makes a repository in `dir`, empty, closed to other users, and on the branch `head`.
-pub(super) fn lay_out(dir: &Path, head: &str, config: &str, exclude: &[u8]) -> Result<(), WorldError> {
+/// Makes a repository in `dir`, empty, closed to other users, and on the branch `head`. `durable` says whether its files are
+/// on disk when the call returns.
+pub(super) fn lay_out(
+    dir: &Path,
+    head: &str,
+    (config, exclude): (&str, &[u8]),
+    durable: bool,
+) -> Result<(), WorldError> {
     create_private_dir(dir).map_err(tidy::failed)?;
     for sub in ["objects/pack", "objects/info", "refs/heads", "refs/tags", "info"] {
         let path = dir.join(sub);
         fs::create_dir_all(&path).map_err(WorldError::io("make", &path))?;
     }
-    let write = |name: &str, bytes: &[u8]| claim::write_private(&dir.join(name), bytes);
+    let write = |name: &str, bytes: &[u8]| {
+        let path = dir.join(name);
+        if durable { claim::write_private(&path, bytes) } else { claim::write_passing(&path, bytes) }
+    };
     write("HEAD", format!("ref: {head}\n").as_bytes())?;
     write("config", config.as_bytes())?;
     write("info/attributes", ATTRIBUTES.as_bytes())?;

@@ -137,7 +137,8 @@ impl Fold {
             None => {}
         }
         let AskWire { mode, trace_id, handle } = said.clone();
-        self.log(SessionEvent::ApprovalWait { handle, trace_id, mode }, Durability::Durable);
+        // The turn's line says it too, and is on the disk.
+        self.log(SessionEvent::ApprovalWait { handle, trace_id, mode }, Durability::Buffered);
         let operator = &mut self.state.operator;
         operator.asks = operator.asks.saturating_add(1);
         operator.ask = Some(Ask { said, ordinal: operator.asks, granted: false, parked: None });

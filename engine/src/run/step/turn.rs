@@ -100,7 +100,8 @@ impl Fold {
             Some(TurnEnded { failure, transport: transport.clone(), escalated: escalation.is_some() });
         if let Some(Escalation { category, reason, evidence }) = escalation {
             self.state.ending.get_or_insert(Ending::Escalated(reason.clone()));
-            self.log(SessionEvent::Escalation { category, reason, evidence }, Durability::Durable);
+            // The turn's line says it too, and is on the disk.
+            self.log(SessionEvent::Escalation { category, reason, evidence }, Durability::Buffered);
         }
         match transport {
             Some(class) if self.turn_died(&class, retry_after) => self.try_again(task, class),

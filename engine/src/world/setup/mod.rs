@@ -197,7 +197,7 @@ impl<'a> Setup<'a> {
 
 /// Makes the engine's own repository in `dir`, empty.
 fn init(dir: &Path, sha256: bool, exclude: &[u8]) -> Result<(), WorldError> {
-    layout::lay_out(dir, "refs/heads/crucible/unborn", &layout::private_config(sha256), exclude)
+    layout::lay_out(dir, "refs/heads/crucible/unborn", (&layout::private_config(sha256), exclude), true)
 }
 
 fn missing_is_fine(result: io::Result<()>) -> io::Result<()> {
