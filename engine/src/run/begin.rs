@@ -26,7 +26,7 @@ use crate::plan::{KeyError, RepoPlan, RunPlan, SandboxPlan};
 use crate::sys::clock::Clock;
 use crate::sys::env::Environment;
 use crate::sys::keeper::{Keeper, KeeperError};
-use crate::world::{Inject, PackRunner, Place, Source, Spec, WorldError};
+use crate::world::{FrozenFiles, Inject, PackRunner, Place, Source, Spec, WorldError};
 
 /// Why a run did not come to an outcome, or never began.
 #[derive(Debug, thiserror::Error)]
@@ -167,7 +167,7 @@ pub(super) fn tools(
     env: &Environment,
     (keeper, ground): (&Arc<Keeper>, Ground),
     (turn, sessions): (Turn, Sessions),
-    frozen: crate::world::FrozenFiles,
+    (frozen, results): (FrozenFiles, Results),
     tell: mpsc::UnboundedSender<SessionEvent>,
     clock: Clock,
 ) -> Tools {
@@ -187,7 +187,7 @@ pub(super) fn tools(
         measure: measure(plan, env),
         toolbox: plan.agent.toolbox.clone(),
         frozen,
-        results: Results::default(),
+        results,
         tell,
         clock,
     }

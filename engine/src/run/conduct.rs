@@ -241,9 +241,10 @@ async fn prepare_and_run(
         }
     };
     tell_identity(plan, &workspace, identity, shell)?;
-    let frozen = workspace.frozen();
+    let theirs = workspace.facts().has_results();
+    let files = (workspace.frozen(), results::Results::new(theirs));
     let tools =
-        begin::tools(plan, &runner.env, (&keeper, ground), (turn, sessions), frozen, tell, shell.clock);
+        begin::tools(plan, &runner.env, (&keeper, ground), (turn, sessions), files, tell, shell.clock);
     let world_runner = PackRunner { timeout: Some(plan.world.timeout), ..runner };
     let domain = plan.world.snapshot_restore.as_ref().map(|(snapshot, restore)| DomainCommands {
         snapshot_cmd: snapshot.to_string(),
@@ -255,7 +256,7 @@ async fn prepare_and_run(
             loop_on(shell, state, Hands::new(tools, CommandWorld::new(workspace, world_runner, domain))).await
         }
     };
-    if plan.in_place {
+    if plan.in_place && !theirs {
         results::remove(&plan.workspace_dir);
     }
     ended
