@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use policy::json::parse_object;
 use policy::outputs::{DocumentError, Outputs};
 
 /// The bounds, as [`policy::outputs::Document`].
@@ -35,7 +36,7 @@ pub enum ProjectionError {
         /// Which.
         name: &'static str,
         /// What is wrong.
-        source: serde_json::Error,
+        source: policy::json::ObjectError,
     },
     /// They are not those of this build.
     #[error(transparent)]
@@ -48,7 +49,7 @@ impl Projection {
     /// # Errors
     /// Never for values that a manifest can hold.
     pub fn variables(&self) -> Result<[(&'static str, std::ffi::OsString); 3], ProjectionError> {
-        let json = |name, source| ProjectionError::Json { name, source };
+        let json = |name, source: serde_json::Error| ProjectionError::Json { name, source: source.into() };
         let outputs =
             serde_json::to_string(&self.outputs.document()).map_err(|error| json(OUTPUTS, error))?;
         let params = serde_json::to_string(self.outputs.params()).map_err(|error| json(PARAMS, error))?;
@@ -71,8 +72,9 @@ impl Projection {
         let [outputs, params, log] = all.map(|(name, value)| value.ok_or(ProjectionError::Missing(name)));
         let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
         let json = |name| move |source| ProjectionError::Json { name, source };
-        let document = serde_json::from_str(&text(outputs?)).map_err(json(OUTPUTS))?;
-        let params: BTreeMap<String, String> = serde_json::from_str(&text(params?)).map_err(json(PARAMS))?;
+        let document = parse_object(text(outputs?).as_bytes()).map_err(json(OUTPUTS))?;
+        let params: BTreeMap<String, String> =
+            parse_object(text(params?).as_bytes()).map_err(json(PARAMS))?;
         Ok(Some(Self { outputs: Outputs::read(document, params)?, session_log: PathBuf::from(log?) }))
     }
 }
@@ -98,6 +100,11 @@ mod tests {
         for left_out in [OUTPUTS, PARAMS, SESSION_LOG] {
             let read = Projection::read(|name| all.get(name).cloned().filter(|_| name != left_out));
             assert!(matches!(read, Err(ProjectionError::Missing(name)) if name == left_out));
+        }
+        for (name, array) in [(OUTPUTS, "[1,[]]"), (PARAMS, "[]")] {
+            let other = |of: &str| (of == name).then(|| array.into());
+            let read = Projection::read(|name| other(name).or_else(|| all.get(name).cloned()));
+            assert!(matches!(read, Err(ProjectionError::Json { .. })), "{name}");
         }
     }
 }

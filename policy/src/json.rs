@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use serde::de::DeserializeOwned;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
@@ -15,6 +16,41 @@ pub fn parse_strict(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     let value = Strict.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(value)
+}
+
+/// Why bytes are no object with the fields that are wanted.
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectError {
+    /// No JSON, or a field that is missing, unknown or of another type.
+    #[error("{0}")]
+    Json(#[from] serde_json::Error),
+    /// Another value: an array is none, though its items could be taken for the fields in order.
+    #[error("it must be a JSON object, and is {0}")]
+    Type(&'static str),
+}
+
+/// Parses exactly one JSON object into its type, as strictly as [`parse_strict`].
+///
+/// # Errors
+/// See [`ObjectError`].
+pub fn parse_object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ObjectError> {
+    match parse_strict(bytes)? {
+        object @ Value::Object(_) => Ok(serde_json::from_value(object)?),
+        other => Err(ObjectError::Type(kind(&other))),
+    }
+}
+
+/// What kind of value it is, with its article.
+#[must_use]
+pub fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
 }
 
 struct Strict;
@@ -94,6 +130,25 @@ mod tests {
         {
             let loose: Value = serde_json::from_str(text).unwrap();
             assert_eq!(parse_strict(text.as_bytes()).unwrap(), loose, "{text}");
+        }
+    }
+
+    #[test]
+    fn fields_stand_in_an_object_and_in_no_array() {
+        #[derive(Debug, PartialEq, serde::Deserialize)]
+        struct Pair {
+            a: u8,
+            b: u8,
+        }
+        let read = |text: &str| parse_object::<Pair>(text.as_bytes()).map_err(|error| error.to_string());
+        assert_eq!(read(r#"{"b":2,"a":1}"#), Ok(Pair { a: 1, b: 2 }));
+        for (text, why) in [
+            ("[1, 2]", "it must be a JSON object, and is an array"),
+            ("null", "it must be a JSON object, and is null"),
+            (r#"{"a":1}"#, "missing field `b`"),
+            (r#"{"a":1,"b":2,"a":3}"#, "the key `a` stands twice at line 1 column 16"),
+        ] {
+            assert_eq!(read(text), Err(why.to_owned()), "{text}");
         }
     }
 

@@ -292,11 +292,12 @@ fn relayed_files_are_made_anew_for_each_turn_and_no_log_holds_them() {
             format!("444 {user}"),
             text(&format!(" {CANARY}\n")),
             format!("600 {user}"),
-            text(&format!("{iter}\n")),
+            // The start of the run made it once already.
+            text(&format!("{}\n", iter + 1)),
             format!("700 {user}"),
             text("text"),
             user.to_owned(),
-            iter.to_string(),
+            (iter + 1).to_string(),
         ];
         assert_eq!(lines, expect, "iteration {iter}");
     }
@@ -318,12 +319,13 @@ fn sha256(text: &str) -> String {
 }
 
 #[test]
-fn a_relay_that_cannot_be_made_ends_the_turn_and_says_why_without_its_content() {
+fn a_relay_that_cannot_be_made_begins_nothing_and_check_says_so_too() {
     let held =
         "[[capabilities.secret]]\nname = \"HELD\"\ncontext = \"broker\"\nsystem = \"s\"\nscope = \"t\"\n";
     for (source, why) in [
-        ("template = \"${env:NOT_SET_ANYWHERE}\"", "the variable `NOT_SET_ANYWHERE` is not set"),
+        ("template = \"${cmd:true}${env:NOT_SET_ANYWHERE}\"", "the variable `NOT_SET_ANYWHERE` is not set"),
         ("from_file = \"gone\"", "No such file"),
+        ("from_file = \"start\"", "directory"),
         ("from_file = \"link\"", "leads into the workspace"),
         ("from_cmd = \"echo canary-7f3a91c2 >&2; exit 3\"", "its command ended with exit code 3"),
         ("from_cmd = \"head -c 2000000 /dev/zero\"", "more than 1048576 bytes"),
@@ -334,12 +336,28 @@ fn a_relay_that_cannot_be_made_ends_the_turn_and_says_why_without_its_content() 
         std::os::unix::fs::symlink("workspace/counter.txt", pack.path("link")).unwrap();
         pack.write("held", &format!("x{CANARY}"));
         let ran = run_with(&pack, &["--iterations", "1"], &[("HELD", CANARY)]);
-        ran.ended("finished", 0);
-        assert_eq!(ran.decisions(), ["baseline", "infra-dead"], "{source}");
-        let note = ran.rows()[1]["note"].as_str().unwrap();
-        assert!(note.contains("/tmp/x") && note.contains(why), "{source}: {note}");
-        assert!(!pack.log_text().contains(CANARY));
+        ran.ended("error", 2);
+        assert!(ran.rows().is_empty(), "{source}: nothing was measured or spent");
+        assert!(ran.stderr().contains("/tmp/x") && ran.stderr().contains(why), "{source}: {}", ran.stderr());
+        assert!(!pack.log_text().contains(CANARY) && !ran.stderr().contains(CANARY));
+        let checked = run_with(&pack, &["check", "--no-run"], &[("HELD", CANARY)]);
+        let command = source.starts_with("from_cmd");
+        assert_eq!(checked.code(), if command { 0 } else { 7 }, "{source}: {}", checked.stdout());
+        let told = if command { "relay        /tmp/x is made by a command on this host" } else { why };
+        assert!(checked.stdout().contains(told), "{source}: {}", checked.stdout());
     }
+}
+
+#[test]
+fn a_relay_that_a_turn_cannot_make_ends_the_turn_and_says_why() {
+    let once = "[ ! -e made ] && touch made || exit 3";
+    let relay = format!("[[agent.relay]]\ndest = \"/tmp/x\"\nfrom_cmd = {}\n", toml_string(once));
+    let pack = sandboxed(RAISE, "", &relay);
+    let ran = pack.run(&["--iterations", "1"]);
+    ran.ended("finished", 0);
+    assert_eq!(ran.decisions(), ["baseline", "infra-dead"]);
+    let note = ran.rows()[1]["note"].as_str().unwrap();
+    assert!(note.contains("/tmp/x") && note.contains("its command ended with exit code 3"), "{note}");
 }
 
 #[test]

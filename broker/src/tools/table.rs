@@ -209,6 +209,10 @@ impl Tool {
                 Ok(Arguments::Message { channel, text })
             }
             _ => {
+                let files = value.get("files").and_then(Value::as_array);
+                if files.is_some_and(|files| !files.iter().all(Value::is_object)) {
+                    return bad("`files` holds objects only");
+                }
                 let ImageRaw { image, base, files } = raw(value)?;
                 filled("base", &base, TARGET_MAX)?;
                 Ok(Arguments::Image { image, base, files: layer(files)? })
@@ -367,6 +371,7 @@ mod tests {
         for (name, value) in [
             ("tracker_comment", json!({"body": "x".repeat(BODY_MAX + 1)})),
             ("tracker_comment", json!({"body": "  "})),
+            ("image_push", json!({"base": "b", "files": [["a", "x", null, false]]})),
             ("tracker_comment", json!({"body": "x", "item": "P".repeat(TARGET_MAX + 1)})),
             ("tracker_comment", json!({"body": "x", "idempotency_key": ""})),
             ("tracker_comment", json!({"body": "x", "idempotency_key": 7})),

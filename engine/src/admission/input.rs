@@ -2,6 +2,7 @@
 //! It refuses to know how they arrived.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -161,7 +162,42 @@ pub struct Budget {
     pub iterations: Option<u32>,
 }
 
+/// One of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ceiling {
+    /// `max_cost`.
+    Cost,
+    /// `max_secs`.
+    Time,
+    /// `iterations`.
+    Iterations,
+}
+
+impl Ceiling {
+    /// Its field on the wire.
+    fn field(self) -> &'static str {
+        match self {
+            Ceiling::Cost => "max_cost",
+            Ceiling::Time => "max_secs",
+            Ceiling::Iterations => "iterations",
+        }
+    }
+}
+
 impl Budget {
+    /// The first ceiling that none can be, whoever names it: each is more than nothing, and a time one that there is.
+    #[must_use]
+    pub fn fault(&self) -> Option<Ceiling> {
+        let time = |secs| Duration::try_from_secs_f64(secs).is_ok_and(|time| !time.is_zero());
+        let cost = self.max_cost.is_none_or(|cost| cost.is_finite() && cost > 0.0);
+        let all = [
+            (Ceiling::Iterations, self.iterations != Some(0)),
+            (Ceiling::Time, self.max_secs.is_none_or(time)),
+            (Ceiling::Cost, cost),
+        ];
+        all.into_iter().find(|(_, fits)| !fits).map(|(ceiling, _)| ceiling)
+    }
+
     /// Whether nothing of `earlier` is left once this is in force.
     #[must_use]
     pub fn covers(&self, earlier: &Budget) -> bool {
@@ -244,7 +280,7 @@ pub enum InputError {
         max: usize,
     },
     /// A number that no ceiling can be.
-    #[error("`{field}` must be a number that is not negative")]
+    #[error("`{field}` must be a number that is more than 0")]
     Number {
         /// The field.
         field: &'static str,
@@ -276,11 +312,10 @@ impl Input {
             }
             Command::Rescope => Input::Rescope { regime: regime.ok_or(missing("regime"))? },
             Command::SetBudget => {
-                let budget = Budget {
-                    max_cost: max_cost.map(|cost| number("max_cost", cost)).transpose()?,
-                    max_secs: max_secs.map(|secs| number("max_secs", secs)).transpose()?,
-                    iterations,
-                };
+                let budget = Budget { max_cost, max_secs, iterations };
+                if let Some(ceiling) = budget.fault() {
+                    return Err(InputError::Number { field: ceiling.field() });
+                }
                 if budget == Budget::default() {
                     return Err(missing("max_cost`, `max_secs` or `iterations"));
                 }
@@ -338,10 +373,6 @@ fn bounded(field: &'static str, text: String, max: usize) -> Result<String, Inpu
     if text.is_empty() || text.len() > max { Err(InputError::Length { field, max }) } else { Ok(text) }
 }
 
-fn number(field: &'static str, value: f64) -> Result<f64, InputError> {
-    if value.is_finite() && value >= 0.0 { Ok(value) } else { Err(InputError::Number { field }) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -384,11 +415,22 @@ mod tests {
         check("rescope", Fields { regime: some("c=48"), ..none.clone() }, "ok");
         check("set-budget", none.clone(), "`set-budget` needs `max_cost`, `max_secs` or `iterations`");
         check("set-budget", Fields { max_cost: Some(2.5), ..none.clone() }, "ok");
-        for wrong in [-1.0, f64::NAN, f64::INFINITY] {
-            let fields = Fields { max_secs: Some(wrong), ..none.clone() };
-            let refused = Input::new(Command::SetBudget, fields);
-            assert_eq!(refused, Err(InputError::Number { field: "max_secs" }));
+        for wrong in [-1.0, -0.0, 0.0, f64::NAN, f64::INFINITY] {
+            for (field, fields) in [
+                ("max_secs", Fields { max_secs: Some(wrong), ..none.clone() }),
+                ("max_cost", Fields { max_cost: Some(wrong), ..none.clone() }),
+            ] {
+                let refused = Input::new(Command::SetBudget, fields);
+                assert_eq!(refused, Err(InputError::Number { field }), "{wrong}");
+            }
         }
+        // No deadline is that far away, and none would be set.
+        for wrong in [1e30, 1e-12] {
+            let fields = Fields { max_secs: Some(wrong), ..none.clone() };
+            assert_eq!(Input::new(Command::SetBudget, fields), Err(InputError::Number { field: "max_secs" }));
+        }
+        let nothing = Fields { iterations: Some(0), ..none.clone() };
+        check("set-budget", nothing, "`iterations` must be a number that is more than 0");
         for bare in ["pause", "resume", "stop", "abort"] {
             check(bare, none.clone(), "ok");
             check(

@@ -8,7 +8,7 @@ pub mod owed;
 pub mod wire;
 
 pub use book::{Admission, Book, Refusal, Settlement};
-pub use input::{Budget, Command, Fields, Input, InputError, Key};
+pub use input::{Budget, Ceiling, Command, Fields, Input, InputError, Key};
 pub use ledger::{Admitted, Ledger, LedgerError};
 pub use owed::{Owed, Settled, grant_key, owed};
 pub use wire::{Line, heard, told};

@@ -1,6 +1,7 @@
 //! Turns the marker files that an agent leaves at the root of the workspace into values, once (note N10).
 //! It refuses to know what follows from them.
 
+use policy::json::parse_object;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -67,7 +68,7 @@ impl Markers {
             markers.account = String::from_utf8_lossy(&bytes).into_owned();
         }
         if let Some(bytes) = markers.read(workspace, ESCALATION, ESCALATION_MAX)? {
-            match serde_json::from_slice(&bytes) {
+            match parse_object(&bytes) {
                 Ok(escalation) => markers.escalation = Some(escalation),
                 Err(error) => markers.refused.push(format!("{ESCALATION}: {error}")),
             }
@@ -96,8 +97,7 @@ impl Markers {
 }
 
 fn ask(bytes: &[u8]) -> Result<AskWire, String> {
-    let Written { mode, trace_id, handle } =
-        serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    let Written { mode, trace_id, handle } = parse_object(bytes).map_err(|error| error.to_string())?;
     let ask = AskWire { mode, trace_id, handle };
     let fits = |text: &str| !text.is_empty() && text.len() <= NAME_MAX;
     if fits(&ask.handle) && fits(&ask.trace_id) {
@@ -123,6 +123,7 @@ mod tests {
             (r#"{"mode":"block","trace_id":"t"}"#, None),
             (r#"{"mode":"block","trace_id":"","handle":"gpu"}"#, None),
             (r#"{"mode":"block","trace_id":"t","handle":"gpu","more":1}"#, None),
+            (r#"["block","t","gpu"]"#, None),
             (&long, None),
         ] {
             std::fs::write(dir.path().join(ASK), text).unwrap();
@@ -130,6 +131,22 @@ mod tests {
             assert_eq!(markers.ask.map(|ask| ask.mode), mode, "{text:.80}");
             assert_eq!(markers.refused.is_empty(), mode.is_some(), "{text:.80}");
             assert_eq!(Markers::take(&root).unwrap(), Markers::default(), "it is taken once");
+        }
+    }
+
+    #[test]
+    fn an_escalation_is_an_object() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        for (text, taken) in
+            [(r#"{"category":"c","reason":"r"}"#, true), (r#"["c","r",null]"#, false), ("\"c\"", false)]
+        {
+            std::fs::write(dir.path().join(ESCALATION), text).unwrap();
+            let markers = Markers::take(&root).unwrap();
+            assert_eq!(
+                (markers.escalation.is_some(), markers.refused.len()),
+                (taken, 1 - usize::from(taken))
+            );
         }
     }
 }

@@ -128,6 +128,26 @@ impl Relays {
         self.relays.iter().map(|relay| relay.dest.as_str())
     }
 
+    /// What of them cannot be made, as far as it is known without running anything: a variable that is not set, a file that
+    /// cannot be read or is not to be relayed.
+    #[must_use]
+    pub fn unmade(&self) -> Vec<RelayFault> {
+        self.relays.iter().filter_map(|relay| self.look(relay).err()).collect()
+    }
+
+    fn look(&self, relay: &Relay) -> Result<(), RelayFault> {
+        let dest = relay.dest.as_str();
+        let content = match &relay.source {
+            RelaySource::Command(_) => return Ok(()),
+            RelaySource::File(path) => self.file(dest, path)?,
+            RelaySource::Template(pieces) => {
+                let still = pieces.iter().filter_map(|piece| self.still(dest, piece));
+                still.collect::<Result<Vec<_>, _>>()?.concat()
+            }
+        };
+        self.fits(dest, &content)
+    }
+
     /// Makes every file anew: all or none.
     ///
     /// # Errors
@@ -142,15 +162,47 @@ impl Relays {
             let dest = relay.dest.to_string();
             let maker = Maker { relays: self, keeper, cancel, dest: &dest };
             let content = maker.content(&relay.source).await?;
-            if content.len() > CONTENT_MAX {
-                return Err(RelayFault::TooLarge { dest });
-            }
-            if let Some(name) = self.held.found_in(&content) {
-                return Err(RelayFault::Held { dest, name: name.to_owned() });
-            }
+            self.fits(&dest, &content)?;
             made.push(Relayed { dest, content, mode: relay.mode });
         }
         Ok(made)
+    }
+
+    /// Refuses what is too much, and what only the broker may hold.
+    fn fits(&self, dest: &str, content: &[u8]) -> Result<(), RelayFault> {
+        let dest = || dest.to_owned();
+        if content.len() > CONTENT_MAX {
+            return Err(RelayFault::TooLarge { dest: dest() });
+        }
+        match self.held.found_in(content) {
+            Some(name) => Err(RelayFault::Held { dest: dest(), name: name.to_owned() }),
+            None => Ok(()),
+        }
+    }
+
+    /// What a piece becomes without running anything; none for a command.
+    fn still(&self, dest: &str, piece: &Piece) -> Option<Result<Vec<u8>, RelayFault>> {
+        Some(match piece {
+            Piece::Text(text) => Ok(text.clone().into_bytes()),
+            Piece::Env(name) => {
+                let unset = || RelayFault::Unset { dest: dest.to_owned(), name: name.to_string() };
+                self.env.value(name.as_str()).map(|value| value.as_encoded_bytes().to_vec()).ok_or_else(unset)
+            }
+            Piece::File(path) => self.file(dest, path).map(|bytes| bytes.trim_ascii().to_vec()),
+            Piece::File64(path) => self.file(dest, path).map(|bytes| STANDARD.encode(bytes).into_bytes()),
+            Piece::Command(_) => return None,
+        })
+    }
+
+    /// The bytes of a file of the operator's. Links are followed, but not into what an agent may have written.
+    fn file(&self, dest: &str, path: &ManifestPath) -> Result<Vec<u8>, RelayFault> {
+        let path = path.under(&self.dir);
+        let real = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+        if real.starts_with(&self.workspace) {
+            return Err(RelayFault::InWorkspace { dest: dest.to_owned(), path });
+        }
+        let most = u64::try_from(CONTENT_MAX).unwrap_or(u64::MAX);
+        read_bounded(&real, most).map_err(|source| RelayFault::File { dest: dest.to_owned(), source })
     }
 }
 
@@ -178,7 +230,7 @@ struct Maker<'a> {
 impl Maker<'_> {
     async fn content(&self, source: &RelaySource) -> Result<Vec<u8>, RelayFault> {
         match source {
-            RelaySource::File(path) => self.file(path),
+            RelaySource::File(path) => self.relays.file(self.dest, path),
             RelaySource::Command(command) => self.output(command).await,
             RelaySource::Template(pieces) => {
                 let mut content = Vec::new();
@@ -191,29 +243,13 @@ impl Maker<'_> {
     }
 
     async fn piece(&self, piece: &Piece, content: &mut Vec<u8>) -> Result<(), RelayFault> {
-        match piece {
-            Piece::Text(text) => content.extend_from_slice(text.as_bytes()),
-            Piece::Env(name) => {
-                let unset = || RelayFault::Unset { dest: self.dest.to_owned(), name: name.to_string() };
-                let value = self.relays.env.value(name.as_str()).ok_or_else(unset)?;
-                content.extend_from_slice(value.as_encoded_bytes());
+        match (piece, self.relays.still(self.dest, piece)) {
+            (Piece::Command(command), _) => {
+                content.extend_from_slice(self.output(command).await?.trim_ascii());
             }
-            Piece::File(path) => content.extend_from_slice(self.file(path)?.trim_ascii()),
-            Piece::File64(path) => content.extend_from_slice(STANDARD.encode(self.file(path)?).as_bytes()),
-            Piece::Command(command) => content.extend_from_slice(self.output(command).await?.trim_ascii()),
+            (_, still) => content.extend(still.transpose()?.unwrap_or_default()),
         }
         Ok(())
-    }
-
-    /// The bytes of a file of the operator's. Links are followed, but not into what an agent may have written.
-    fn file(&self, path: &ManifestPath) -> Result<Vec<u8>, RelayFault> {
-        let path = path.under(&self.relays.dir);
-        let real = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
-        if real.starts_with(&self.relays.workspace) {
-            return Err(RelayFault::InWorkspace { dest: self.dest.to_owned(), path });
-        }
-        let most = u64::try_from(CONTENT_MAX).unwrap_or(u64::MAX);
-        read_bounded(&real, most).map_err(|source| RelayFault::File { dest: self.dest.to_owned(), source })
     }
 
     /// What a command prints on its standard output. What it complains of is shown to nobody, because it may hold a secret.

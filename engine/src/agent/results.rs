@@ -1,5 +1,5 @@
 //! Turns the brief of a run into `RESULTS.md`, the engine's memory for the agent in the workspace (note N10).
-//! It refuses to replace a file of that name that is somebody else's.
+//! It refuses to replace a file of that name that was there before any agent ran.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -7,60 +7,63 @@ use std::path::Path;
 use super::status::{Brief, line};
 use crate::sys::chain;
 use crate::sys::fs::{Obstacles, RelPath, Root, WriteOptions};
+use crate::world::{RESULTS, RESULTS_MARK};
 
-/// The file's name at the root of the workspace.
-pub const RESULTS: &str = "RESULTS.md";
-/// How the file begins, by which the engine knows it as its own.
-const MARK: &str = "<!-- Written by crucible before each turn. What is added here is lost. -->";
-/// The most that is read of what stands there, in bytes; more is somebody else's.
+/// The most that is read of what stands there, in bytes; more is not what the engine wrote.
 const READ_MAX: u64 = 1024 * 1024;
 
 /// Writes the memory where it has changed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Results {
-    /// Whether it was said that somebody else's file stands there.
+    /// Whether what stands there was there before any agent ran.
+    theirs: bool,
+    /// Whether that was said.
     said: bool,
 }
 
 impl Results {
-    /// Writes what the brief says, through no link. Where the same stands there, the file is left alone.
+    /// The memory of a workspace in which a file of that name is somebody else's (`theirs`), or no file is.
+    #[must_use]
+    pub fn new(theirs: bool) -> Results {
+        Results { theirs, said: false }
+    }
+
+    /// Writes what the brief says, through no link. Where the same stands there, the file is left alone; whatever else
+    /// a turn left there is replaced.
     ///
     /// # Errors
     /// A remark for the log: that the file is somebody else's, once, or that it cannot be written.
     pub fn write(&mut self, workspace: &Path, brief: &Brief) -> Result<(), String> {
-        // INVARIANT: the name is a constant of this file, and a relative path.
+        if self.theirs {
+            if std::mem::replace(&mut self.said, true) {
+                return Ok(());
+            }
+            return Err(format!("the workspace has a {RESULTS} of its own, so the engine writes none"));
+        }
+        // INVARIANT: the name is a constant of this crate, and a relative path.
         let Ok(path) = RelPath::parse(RESULTS) else { return Ok(()) };
         let text = text(brief);
         let failed = |error| format!("{RESULTS} is not up to date: failed to {}", chain(&error));
         let root = Root::open(workspace).map_err(failed)?;
-        match root.read(&path, READ_MAX) {
-            Ok(Some(there)) if there == text.as_bytes() => return Ok(()),
-            Ok(None) => {}
-            Ok(Some(there)) if there.starts_with(MARK.as_bytes()) => {}
-            _ if std::mem::replace(&mut self.said, true) => return Ok(()),
-            _ => return Err(format!("the workspace has a {RESULTS} of its own, so the engine writes none")),
+        if matches!(root.read(&path, READ_MAX), Ok(Some(there)) if there == text.as_bytes()) {
+            return Ok(());
         }
-        let options = WriteOptions { mode: 0o644, durable: false, obstacles: Obstacles::Refuse };
+        let options = WriteOptions { mode: 0o644, durable: false, obstacles: Obstacles::Remove };
         root.write_atomic(&path, &mut text.as_bytes(), options).map_err(failed)
     }
 }
 
-/// Takes the memory away, for a workspace that is a person's repository. One that is not the engine's stays.
+/// Takes the memory away, for a workspace that is a person's repository.
 pub fn remove(workspace: &Path) {
-    // INVARIANT: the name is a constant of this file, and a relative path.
+    // INVARIANT: the name is a constant of this crate, and a relative path.
     let Ok(path) = RelPath::parse(RESULTS) else { return };
-    let Ok(root) = Root::open(workspace) else { return };
-    if let Ok(Some(there)) = root.read(&path, READ_MAX)
-        && there.starts_with(MARK.as_bytes())
-    {
-        // What cannot be removed is one file that is in no commit.
-        let _ = root.remove_any(&path);
-    }
+    // What cannot be removed is one file that is in no commit.
+    let _ = Root::open(workspace).and_then(|root| root.remove_any(&path));
 }
 
 /// The memory: where the run stands, and each iteration that is remembered, the newest last.
 fn text(brief: &Brief) -> String {
-    let mut text = format!("{MARK}\n\n# Results\n\n");
+    let mut text = format!("{RESULTS_MARK}\n\n# Results\n\n");
     let Brief { objective, direction, .. } = brief;
     let _ = writeln!(text, "The objective is `{}`; {direction} is better.", objective.escape_debug());
     if let Some(regime) = &brief.regime {
@@ -115,7 +118,7 @@ mod tests {
     fn it_is_written_when_it_changed_and_only_then() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(RESULTS);
-        let mut results = Results::default();
+        let mut results = Results::new(false);
         results.write(dir.path(), &brief(2)).unwrap();
         let (text, inode) = (std::fs::read_to_string(&path).unwrap(), path.metadata().unwrap().ino());
         assert!(text.ends_with("- 1: discarded, 1 (slow)\n- 2: discarded, 2 (slow)\n"), "{text}");
@@ -129,22 +132,38 @@ mod tests {
     }
 
     #[test]
-    fn somebody_elses_file_and_a_link_stay_as_they_are() {
+    fn somebody_elses_file_stays_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(RESULTS);
+        std::fs::write(&path, "mine").unwrap();
+        let mut results = Results::new(true);
+        assert!(results.write(dir.path(), &brief(1)).unwrap_err().contains("of its own"));
+        assert_eq!(results.write(dir.path(), &brief(1)), Ok(()), "it is said once");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
+    }
+
+    #[test]
+    fn whatever_a_turn_leaves_there_is_replaced_and_no_link_is_followed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(RESULTS);
         let outside = tempfile::NamedTempFile::new().unwrap();
-        for link in [false, true] {
-            let mut results = Results::default();
-            if link {
-                std::fs::remove_file(&path).unwrap();
-                std::os::unix::fs::symlink(outside.path(), &path).unwrap();
-            } else {
-                std::fs::write(&path, "mine").unwrap();
-            }
-            assert!(results.write(dir.path(), &brief(1)).unwrap_err().contains("of its own"));
-            assert_eq!(results.write(dir.path(), &brief(1)), Ok(()), "it is said once");
-            remove(dir.path());
-            assert_eq!(std::fs::read_to_string(&path).unwrap(), if link { "" } else { "mine" });
+        let mut results = Results::new(false);
+        let leave: [&dyn Fn(); 4] = [
+            &|| std::os::unix::fs::symlink(outside.path(), &path).unwrap(),
+            &|| std::os::unix::fs::symlink("nowhere", &path).unwrap(),
+            &|| std::fs::create_dir_all(path.join("deep/er")).unwrap(),
+            &|| std::fs::write(&path, "the turn's").unwrap(),
+        ];
+        for leave in leave {
+            leave();
+            results.write(dir.path(), &brief(1)).unwrap();
+            assert!(path.symlink_metadata().unwrap().is_file());
+            assert!(std::fs::read_to_string(&path).unwrap().starts_with(RESULTS_MARK));
+            std::fs::remove_file(&path).unwrap();
         }
+        assert_eq!(std::fs::read_to_string(outside.path()).unwrap(), "");
+        std::os::unix::fs::symlink(outside.path(), &path).unwrap();
+        remove(dir.path());
+        assert!(path.symlink_metadata().is_err() && outside.path().exists());
     }
 }

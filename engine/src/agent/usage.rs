@@ -1,6 +1,7 @@
 //! Turns what a turn says it has used into finite, non-negative numbers (note N11, `CRUCIBLE_USAGE`).
 //! It refuses to know prices and ceilings.
 
+use policy::json::parse_object;
 use serde::Deserialize;
 
 use crate::sys::fs::{FsError, RelPath, Root};
@@ -70,7 +71,7 @@ impl Usage {
     /// # Errors
     /// Why it is no usage, as what follows the file's name.
     pub fn parse(bytes: &[u8]) -> Result<Usage, String> {
-        let written: Written = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        let written: Written = parse_object(bytes).map_err(|error| error.to_string())?;
         let Written { cost_usd, input_tokens, output_tokens } = written;
         let usage = Usage::new(cost_usd, input_tokens, output_tokens);
         if usage.cost_usd != cost_usd {
@@ -79,26 +80,38 @@ impl Usage {
         Ok(usage)
     }
 
-    /// Reads and removes the file of a turn, through no link. The text is why one that was there cannot be taken.
-    ///
-    /// # Errors
-    /// When it cannot be removed: the next turn would seem to have written it.
-    pub fn take(workspace: &Root) -> Result<(Usage, Option<String>), FsError> {
+    /// Reads the file of a turn, through no link. The text is why one that is there cannot be taken.
+    #[must_use]
+    pub fn look(workspace: &Root) -> (Usage, Option<String>) {
         // INVARIANT: the name is a constant of this file, and a relative path.
-        let Ok(path) = RelPath::parse(USAGE) else { return Ok((Usage::default(), None)) };
-        let read = workspace.read(&path, USAGE_MAX);
-        if !matches!(read, Ok(None)) {
-            workspace.remove_any(&path)?;
-        }
-        let parsed = match read {
-            Ok(None) => return Ok((Usage::default(), None)),
+        let Ok(path) = RelPath::parse(USAGE) else { return (Usage::default(), None) };
+        let parsed = match workspace.read(&path, USAGE_MAX) {
+            Ok(None) => return (Usage::default(), None),
             Ok(Some(bytes)) => Usage::parse(&bytes),
             Err(error) => Err(error.to_string()),
         };
-        Ok(match parsed {
+        match parsed {
             Ok(usage) => (usage, None),
             Err(why) => (Usage::default(), Some(format!("{USAGE}: {why}"))),
-        })
+        }
+    }
+
+    /// Removes the file of a turn, whatever stands there.
+    ///
+    /// # Errors
+    /// When it cannot be removed: the next turn would seem to have written it.
+    pub fn clear(workspace: &Root) -> Result<(), FsError> {
+        // INVARIANT: the name is a constant of this file, and a relative path.
+        RelPath::parse(USAGE).map_or(Ok(()), |path| workspace.remove_any(&path).map(drop))
+    }
+
+    /// Reads and removes the file of a turn.
+    ///
+    /// # Errors
+    /// As [`Usage::clear`].
+    pub fn take(workspace: &Root) -> Result<(Usage, Option<String>), FsError> {
+        let read = Usage::look(workspace);
+        Usage::clear(workspace).map(|()| read)
     }
 }
 
@@ -119,6 +132,8 @@ mod tests {
             (r#"{"input_tokens":-1}"#, None),
             (r#"{"input_tokens":1.5}"#, None),
             (r#"{"cost":1}"#, None),
+            ("[0.25, 3, 4]", None),
+            (r#"{"cost_usd":1,"cost_usd":0}"#, None),
             ("", None),
         ] {
             assert_eq!(Usage::parse(text.as_bytes()).ok(), expect, "{text}");

@@ -5,24 +5,26 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use policy::egress::rendered;
-use policy::exposure::{self, Exposure};
+use policy::exposure::Exposure;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::args::CheckArgs;
 use super::controls::{Means, Tried, test};
+use super::described::{describe, disclosed, trust};
 use super::egress::warnings;
 use super::error::{CliError, absolute, render};
 use super::exit::Exit;
 use super::judged::editable;
 use super::run::{load, print, purpose, runtime};
+use crate::agent::relay::{RelayFault, Relays};
 use crate::judge::{Bench, Ground, Known, Measured};
-use crate::pack::{Certificates, Pack};
-use crate::plan::{Inference, Model, Overrides, RepoPlan, RunPlan, SandboxPlan};
+use crate::pack::Pack;
+use crate::plan::{Inference, Overrides, RepoPlan, RunPlan};
 use crate::report::plain;
 use crate::run::begin::{RunError, broker, enclosure, gateway, ground, measure, runner, self_test, spec};
 use crate::run::tail::{self, LogEnd};
-use crate::run::turns::variables;
+use crate::run::turns::{relays, variables};
 use crate::sys::env::Environment;
 use crate::sys::fs::{RelPath, Root, copy_tree, create_private_dir};
 use crate::sys::keeper::Keeper;
@@ -92,11 +94,12 @@ fn look(args: &CheckArgs) -> Result<Exit, CliError> {
     findings.trust = plan.agent.sandbox.iter().flat_map(trust).collect();
     findings.egress = plan.agent.sandbox.iter().flat_map(|sandbox| rendered(&sandbox.egress)).collect();
     if !args.json {
-        print(&labelled(&exposure::rendered(&exposure)))?;
+        print(&disclosed(&plan, &exposure))?;
         print(&describe(&plan))?;
     }
     findings.exposure = Some(exposure);
     look_at_places(&plan, &mut findings);
+    look_at_relays(&plan, &env, &mut findings);
     if args.no_run {
         if let RepoPlan::Path { path, .. } = &plan.repo {
             warn_of_editable(&plan, path, &mut findings);
@@ -106,87 +109,6 @@ fn look(args: &CheckArgs) -> Result<Exit, CliError> {
     }
     tell(args, &findings)?;
     Ok(if findings.errors.is_empty() { Exit::Ok } else { Exit::Check })
-}
-
-/// What the manifest means, a line each.
-fn describe(plan: &RunPlan) -> String {
-    let repo = match &plan.repo {
-        RepoPlan::Path { path, reference }
-            if !plan.in_place && !path.join(".git").exists() && reference.is_none() =>
-        {
-            format!("{} (a plain directory: it is copied as it is)", path.display())
-        }
-        _ if plan.in_place => format!("{} (in place)", plan.workspace_dir.display()),
-        RepoPlan::Url { url, reference } => format!("{url}{}", at(reference.as_ref())),
-        RepoPlan::Path { path, reference } => format!("{}{}", path.display(), at(reference.as_ref())),
-    };
-    let mut lines = vec![
-        ("manifest", plan.manifest_path.display().to_string()),
-        ("repository", repo),
-        ("workspace", plan.workspace_dir.display().to_string()),
-        ("state", plan.state_dir.display().to_string()),
-    ];
-    lines.extend(plan.setup.as_ref().map(|setup| ("setup_cmd", setup.command.to_string())));
-    for inject in &plan.injects {
-        let how = if inject.frozen { "frozen" } else { "once" };
-        lines.push((
-            "inject",
-            format!("{} -> {} ({how}, {} bytes)", inject.src.display(), inject.dst, inject.size),
-        ));
-    }
-    lines.push(("goal", plan.agent.goal.lines().next().unwrap_or_default().to_owned()));
-    lines.push(("agent", carried(plan)));
-    lines.extend(plan.agent.command.iter().map(|command| ("agent_cmd", command.to_string())));
-    lines.extend(model(&plan.agent.model));
-    lines.extend(plan.agent.sandbox.iter().flat_map(trust).map(|line| ("trust", line)));
-    lines.extend(plan.world.apply_cmd.as_ref().map(|command| ("apply_cmd", command.to_string())));
-    if let Some((snapshot, restore)) = &plan.world.snapshot_restore {
-        lines.push(("snapshot_cmd", snapshot.to_string()));
-        lines.push(("restore_cmd", restore.to_string()));
-    }
-    lines.push(("measure_cmd", plan.judge.measure_cmd.to_string()));
-    if plan.judge.confined.is_some() {
-        lines.push(("judge", "confined: measure and apply in a sandbox without any network".to_owned()));
-    }
-    if let Some(controls) = &plan.judge.selftest {
-        lines.push(("good_cmd", controls.good_cmd.to_string()));
-        lines.push(("bad_cmd", controls.bad_cmd.to_string()));
-    }
-    lines.push(("objective", format!("{}, {} is better", plan.judge.objective, plan.judge.direction)));
-    labelled(&lines)
-}
-
-fn labelled(lines: &[(&'static str, String)]) -> String {
-    lines.iter().map(|(name, text)| format!("{name:<13}{}\n", plain(text))).collect()
-}
-
-/// What runs in a turn, and where.
-fn carried(plan: &RunPlan) -> String {
-    let place = if plan.agent.sandbox.is_some() { "in a sandbox" } else { "on this host" };
-    format!("{} {place}", plan.agent.model.harness)
-}
-
-/// Which model turns use and who said so, without a value.
-fn model(model: &Model) -> Vec<(&'static str, String)> {
-    let mut lines = vec![("model", model.name.to_string())];
-    lines.extend(model.told().into_iter().map(|line| ("inference", line)));
-    lines.extend(
-        model.ambient.iter().map(|known| ("inference", format!("`{}` of the environment", known.name))),
-    );
-    lines
-}
-
-/// What a turn's sandbox trusts beside the system's certificates, a line for each.
-fn trust(sandbox: &SandboxPlan) -> Vec<String> {
-    let certificates = sandbox.certificates.iter();
-    let line = |certificates: &Certificates, print: &String| {
-        format!("{}  sha256 {print}", certificates.path().display())
-    };
-    certificates.flat_map(|all| all.fingerprints().iter().map(move |print| line(all, print))).collect()
-}
-
-fn at<T: std::fmt::Display>(reference: Option<&T>) -> String {
-    reference.map_or(String::new(), |reference| format!(" at {reference}"))
 }
 
 /// What stands where the run would put its workspace and its state.
@@ -207,6 +129,19 @@ fn look_at_places(plan: &RunPlan, findings: &mut Findings) {
         findings.errors.push(format!(
             "{workspace} is not empty and no run of this state directory made it: move it away, or name another [workspace].dir"
         ));
+    }
+}
+
+/// What is to be put into each turn's sandbox and cannot be made. No command is run for it.
+fn look_at_relays(plan: &RunPlan, env: &Environment, findings: &mut Findings) {
+    for fault in relays(plan, env).iter().flat_map(Relays::unmade) {
+        let text = format!("failed to {}", crate::sys::chain(&fault));
+        match fault {
+            RelayFault::File { .. } if plan.setup.is_some() => {
+                findings.warnings.push(format!("{text}; a run can begin only if setup_cmd makes it"));
+            }
+            _ => findings.errors.push(text),
+        }
     }
 }
 

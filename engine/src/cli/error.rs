@@ -143,7 +143,7 @@ impl CliError {
     pub fn exit(&self) -> Exit {
         match self {
             CliError::Absent(_) | CliError::Unknown { .. } | CliError::Inference(_) => Exit::Usage,
-            CliError::Run(RunError::Key(_) | RunError::Harness(_)) => Exit::Usage,
+            CliError::Run(RunError::Key(_) | RunError::Harness(_) | RunError::Relay(_)) => Exit::Usage,
             CliError::Pack(_) => Exit::Manifest,
             CliError::Plan(
                 PlanError::InjectInState(_)

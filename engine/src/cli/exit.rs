@@ -49,7 +49,7 @@ const TABLE: [(Exit, u8, &str); 17] = [
     (
         Exit::Usage,
         2,
-        "The arguments or the inference document are wrong, a model's key is not set, or something is asked for that this \
+        "The arguments or the inference document are wrong, a model's key is not set, what a relayed file is made from is not there, or something is asked for that this \
          build does not have.",
     ),
     (

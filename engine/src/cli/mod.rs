@@ -6,6 +6,7 @@ pub mod audit;
 mod bases;
 pub mod check;
 mod controls;
+mod described;
 pub mod doctor;
 pub mod egress;
 pub mod error;

@@ -4,6 +4,7 @@
 use std::io::Read as _;
 
 use broker::mcp::call::{CallError, Caller};
+use policy::json::parse_object;
 use serde_json::{Map, Value};
 
 use super::args::{ToolCallArgs, ToolCommand};
@@ -53,7 +54,12 @@ fn arguments(args: &ToolCallArgs) -> Result<Map<String, Value>, CliError> {
     } else {
         args.json.clone()
     };
-    serde_json::from_str(&text).map_err(|error| CliError::Tool(CallError::Arguments(error.to_string())))
+    read(&text).map_err(|why| CliError::Tool(CallError::Arguments(why)))
+}
+
+/// One JSON object in which no key stands twice.
+fn read(text: &str) -> Result<Map<String, Value>, String> {
+    parse_object(text.as_bytes()).map_err(|error| error.to_string())
 }
 
 /// A line for each tool, with the names of its arguments.
@@ -65,4 +71,17 @@ fn table(tools: &[Value]) -> String {
         format!("{:<16} {}  {}\n", text("name"), plain(&names.join(", ")), text("description"))
     };
     tools.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_one_object_without_a_key_that_stands_twice() {
+        assert_eq!(read(r#"{"item":"P-1"}"#).map(|map| map.len()), Ok(1));
+        for text in [r#"{"item":"P-1","item":"P-2"}"#, "[]", "\"item\"", "{} {}", ""] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
 }

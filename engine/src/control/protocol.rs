@@ -1,6 +1,7 @@
 //! Turns a line of a control client into a request, and an answer into a line (contract §7.1).
 //! It refuses to know sockets.
 
+use policy::json::parse_object;
 use serde::{Deserialize, Serialize};
 
 use crate::admission::{Command, Fields, Input, InputError, Key, Settlement};
@@ -102,8 +103,7 @@ impl Raw {
 pub fn parse(line: &[u8]) -> Result<Request, (Option<String>, RequestError)> {
     let raw = match serde_json::from_slice::<String>(line) {
         Ok(cmd) => Raw { cmd, ..Raw::default() },
-        Err(_) => serde_json::from_slice::<Raw>(line)
-            .map_err(|error| (None, RequestError::Json(error.to_string())))?,
+        Err(_) => parse_object::<Raw>(line).map_err(|error| (None, RequestError::Json(error.to_string())))?,
     };
     let cmd = raw.cmd.clone();
     request(raw).map_err(|error| (Some(cmd), error))
@@ -225,6 +225,14 @@ mod tests {
         check(r#"{"cmd":"pause","txt":"x"}"#, Err("unknown field `txt`"));
         check(r#"{"cmd":"pause","id":""}"#, Err("1 to 256"));
         check(r#"{"cmd":"pause","id":7}"#, Err("not a request"));
+        check(r#"["pause"]"#, Err("not a request: it must be a JSON object, and is an array"));
+        check(r#"{"cmd":"pause","cmd":"stop"}"#, Err("the key `cmd` stands twice"));
+        check(
+            r#"{"cmd":"set-budget","max_secs":-0.0}"#,
+            Err("`max_secs` must be a number that is more than 0"),
+        );
+        check(r#"{"cmd":"set-budget","max_cost":0}"#, Err("`max_cost` must be a number that is more than 0"));
+        check(r#"{"cmd":"set-budget","iterations":0}"#, Err("`iterations` must be"));
         for garbage in ["", "{", "[]", "7", "GET / HTTP/1.1", "{\"text\":\"x\"}", "\u{0}"] {
             check(garbage, Err("not a request"));
         }

@@ -124,6 +124,20 @@ pub enum SessionEvent {
     },
     /// The agent turn is over and nothing of it runs any more. From here on the turn is paid, and never taken again.
     AgentDone(Box<TurnWire>),
+    /// What a turn had used that an engine died in, as a later process found it (our addition).
+    AgentLost {
+        /// Its iteration.
+        iter: u32,
+        /// US dollars, where it is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cost_usd: Option<f64>,
+        /// Tokens read, where it is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input_tokens: Option<u64>,
+        /// Tokens written, where it is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output_tokens: Option<u64>,
+    },
     /// The candidate does not build: the agent gets another turn on it, which costs no iteration (our addition).
     Rebuild {
         /// The task that could not make it live.

@@ -1,5 +1,5 @@
 //! Turns `[[agent.relay]]` into files that are put into each turn's sandbox, with where their content comes from (note N16).
-//! It refuses to look at any source: the host does when a turn begins, and never prints what it found.
+//! It refuses to look at any source: the host does when a run and each turn begins, and never prints what it found.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -120,8 +120,9 @@ pub enum RelayError {
 /// `[[agent.relay]]`.
 pub(super) static TABLE: Table = Table {
     path: "agent.relay",
-    doc: "A file that is put into the sandbox before each turn, written as `[[agent.relay]]`. Its content is made on this host when \
-          the turn begins, by the operator's files, environment and commands; it is never logged, and it does not come back.",
+    doc: "A file that is put into the sandbox before each turn, written as `[[agent.relay]]`. Its content is made on this host by \
+          the operator's files, environment and commands, once when a run starts, to know that it can be, and anew before each turn; it is \
+          never logged, and it does not come back. `check` looks at files and variables, and runs no command.",
     keys: &[
         Key::required(
             "dest",

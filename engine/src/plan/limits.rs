@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::{DEFAULT_ITERATIONS, Overrides, PlanError};
+use crate::admission::{Budget, Ceiling};
 
 /// When the run ends at the latest.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,15 +25,13 @@ pub struct Limits {
 /// The first one that ends a run before it begins.
 pub(super) fn limits(overrides: &Overrides) -> Result<Limits, PlanError> {
     let iterations = overrides.iterations.unwrap_or(DEFAULT_ITERATIONS);
-    if iterations == 0 {
-        return Err(PlanError::NoIterations);
-    }
-    if overrides.max_time == Some(Duration::ZERO) {
-        return Err(PlanError::NoTime);
-    }
-    if let Some(cost) = overrides.max_cost.filter(|cost| !cost.is_finite() || *cost <= 0.0) {
-        return Err(PlanError::NoCost(cost));
-    }
     let Overrides { max_time, max_cost, max_park, .. } = *overrides;
+    let max_secs = max_time.map(|time| time.as_secs_f64());
+    match (Budget { max_cost, max_secs, iterations: Some(iterations) }).fault() {
+        None => {}
+        Some(Ceiling::Iterations) => return Err(PlanError::NoIterations),
+        Some(Ceiling::Time) => return Err(PlanError::NoTime),
+        Some(Ceiling::Cost) => return Err(PlanError::NoCost(max_cost.unwrap_or_default())),
+    }
     Ok(Limits { iterations, max_time, max_cost, max_park })
 }

@@ -16,6 +16,7 @@ use super::replay::Divergence;
 use super::statedir::StateError;
 use super::steer_file;
 use crate::admission::LedgerError;
+use crate::agent::relay::RelayFault;
 use crate::agent::{Results, Sessions, Template};
 use crate::control::ControlError;
 use crate::egress::{AUDIT_FILE, Broker, Canary, EgressError, SELF_TEST, Tokens, TrialError, try_canary};
@@ -26,7 +27,7 @@ use crate::plan::{KeyError, RepoPlan, RunPlan, SandboxPlan};
 use crate::sys::clock::Clock;
 use crate::sys::env::Environment;
 use crate::sys::keeper::{Keeper, KeeperError};
-use crate::world::{Inject, PackRunner, Place, Source, Spec, WorldError};
+use crate::world::{FrozenFiles, Inject, PackRunner, Place, Source, Spec, WorldError};
 
 /// Why a run did not come to an outcome, or never began.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +59,9 @@ pub enum RunError {
     /// Something would reach the agent that nothing discloses.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; and to "))]
     Uncovered(Vec<Uncovered>),
+    /// What is to be put into each turn's sandbox cannot be made.
+    #[error(transparent)]
+    Relay(#[from] RelayFault),
     /// The operator's systems for the run's writes.
     #[error(transparent)]
     Systems(#[from] mediate::SystemsError),
@@ -107,13 +111,17 @@ pub enum RunError {
 /// How commands of the pack are run on this host: with the engine's environment but its own names, every model's key, and what
 /// only the broker may hold (note N12).
 pub fn runner(plan: &RunPlan, env: &Environment, keeper: &Arc<Keeper>) -> PackRunner {
-    let hidden = plan.agent.model.hidden_from_pack().into_iter().chain(plan.broker_held());
     PackRunner {
         keeper: keeper.clone(),
-        env: env.without_reserved(hidden),
+        env: pack_env(plan, env),
         timeout: plan.setup.as_ref().map(|setup| setup.timeout),
         cancel: CancellationToken::new(),
     }
+}
+
+/// What commands of the pack see of the engine's environment.
+pub(super) fn pack_env(plan: &RunPlan, env: &Environment) -> Environment {
+    env.without_reserved(plan.agent.model.hidden_from_pack().into_iter().chain(plan.broker_held()))
 }
 
 /// What the setup is told.
@@ -167,7 +175,7 @@ pub(super) fn tools(
     env: &Environment,
     (keeper, ground): (&Arc<Keeper>, Ground),
     (turn, sessions): (Turn, Sessions),
-    frozen: crate::world::FrozenFiles,
+    (frozen, results): (FrozenFiles, Results),
     tell: mpsc::UnboundedSender<SessionEvent>,
     clock: Clock,
 ) -> Tools {
@@ -187,7 +195,7 @@ pub(super) fn tools(
         measure: measure(plan, env),
         toolbox: plan.agent.toolbox.clone(),
         frozen,
-        results: Results::default(),
+        results,
         tell,
         clock,
     }

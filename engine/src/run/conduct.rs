@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use super::begin::{self, RunError};
 use super::bridge::Bridge;
@@ -21,7 +22,7 @@ use super::state::{State, Terms};
 use super::statedir::{StateDir, run_name};
 use super::steer_file::SteerFile;
 use super::step::step;
-use super::turns::{turn, variables};
+use super::turns::{relays, turn, variables};
 use crate::admission::{Budget, Ledger, Settlement, owed};
 use crate::agent::{Sessions, results};
 use crate::control::{self, Control};
@@ -225,10 +226,19 @@ async fn prepare_and_run(
         broker,
         layers: gateway.layers().to_vec(),
     });
-    let turn = turn(plan, (&env, &runner.env), variables, &sessions, carrier)?;
+    let relays = relays(plan, &env);
+    let turn = turn(plan, (variables, relays.clone()), &sessions, carrier)?;
     let spec = begin::spec(plan, &env, run_name(shell.clock.now_utc()));
+    let ready = async {
+        let workspace = workspace(&spec, &runner, state.left.is_some()).await?;
+        // What no turn could have is known before any is paid. Each makes it anew.
+        if let Some(relays) = &relays {
+            relays.make(&keeper, &CancellationToken::new()).await?;
+        }
+        Ok::<_, RunError>(workspace)
+    };
     let workspace = tokio::select! {
-        workspace = workspace(&spec, &runner, state.left.is_some()) => workspace?,
+        workspace = ready => workspace?,
         _ = shell.interrupts.next() => return Ok(stopped(Outcome::Stopped, SET_UP_STOPPED)),
         end = shell.bridge.end() => {
             if let Err(msg) = shell.bridge.settle(end.key, Settlement::Applied, SET_UP_STOPPED.to_owned()).await {
@@ -241,9 +251,10 @@ async fn prepare_and_run(
         }
     };
     tell_identity(plan, &workspace, identity, shell)?;
-    let frozen = workspace.frozen();
+    let theirs = workspace.facts().has_results();
+    let files = (workspace.frozen(), results::Results::new(theirs));
     let tools =
-        begin::tools(plan, &runner.env, (&keeper, ground), (turn, sessions), frozen, tell, shell.clock);
+        begin::tools(plan, &runner.env, (&keeper, ground), (turn, sessions), files, tell, shell.clock);
     let world_runner = PackRunner { timeout: Some(plan.world.timeout), ..runner };
     let domain = plan.world.snapshot_restore.as_ref().map(|(snapshot, restore)| DomainCommands {
         snapshot_cmd: snapshot.to_string(),
@@ -255,7 +266,7 @@ async fn prepare_and_run(
             loop_on(shell, state, Hands::new(tools, CommandWorld::new(workspace, world_runner, domain))).await
         }
     };
-    if plan.in_place {
+    if plan.in_place && !theirs {
         results::remove(&plan.workspace_dir);
     }
     ended

@@ -35,6 +35,8 @@ pub enum EventKind {
     Waited,
     /// What the running turn has used so far, as its harness tells it.
     Spending(Usage),
+    /// What the turn has used that the engine before died in.
+    Charged(Usage),
     /// Another process takes the run up from here.
     Resumed {
         /// Whether the one before ended on purpose.

@@ -180,9 +180,8 @@ impl<W: World> Hands<W> {
         aside: &mut Aside,
     ) -> Result<TaskReport, Broken> {
         self.put_frozen_back()?;
-        // What a turn left that nobody saw end is not this one's; what it cost was spent all the same.
-        let mut before = TurnReport::default();
-        self.take_markers(&mut before);
+        // What stands there already is no word of this turn's; what one that died had used was counted before.
+        self.take_markers(&mut TurnReport::default());
         self.tell_results(brief);
         let settings = self.furnish()?;
         let begun = self.begin_session()?;
@@ -201,7 +200,6 @@ impl<W: World> Hands<W> {
             aside.frozen_restored = self.put_frozen_back()?;
             self.take_markers(&mut report);
         }
-        report.usage = report.usage.plus(before.usage);
         Ok(TaskReport::Proposed(Box::new(report)))
     }
 
@@ -210,6 +208,20 @@ impl<W: World> Hands<W> {
         if let Err(msg) = self.tools.results.write(&self.tools.workspace, brief) {
             let _ = self.tools.tell.send(SessionEvent::Note { msg });
         }
+    }
+
+    /// What a turn that nobody saw end says it has used; and why that cannot be read.
+    pub(super) fn usage_left(&self) -> (Usage, Option<String>) {
+        match Root::open(&self.tools.workspace) {
+            Ok(root) => Usage::look(&root),
+            Err(error) => (Usage::default(), Some(chain(&error))),
+        }
+    }
+
+    /// Removes what such a turn said of it; the text is why it stays.
+    pub(super) fn clear_usage(&self) -> Option<String> {
+        let cleared = Root::open(&self.tools.workspace).and_then(|root| Usage::clear(&root));
+        cleared.err().map(|error| chain(&error))
     }
 
     /// Reads and removes what the agent left for the engine.

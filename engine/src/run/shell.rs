@@ -68,6 +68,9 @@ impl Shell {
     /// When the log cannot be written: then nothing further is done.
     pub async fn run<W: World>(&mut self, mut state: State, mut hands: Hands<W>) -> Result<Ended, LogError> {
         let mut inbox = VecDeque::new();
+        if state.left.is_some() {
+            state = self.charge(state, &hands).await?;
+        }
         self.heed(&mut inbox).await?;
         inbox.push_back(EventKind::Ready);
         loop {
@@ -100,6 +103,20 @@ impl Shell {
             }
             inbox.push_back(answer);
         }
+    }
+
+    /// Counts what the turn has used that the engine before died in. Its file goes when that is on the disk.
+    async fn charge<W: World>(&mut self, state: State, hands: &Hands<W>) -> Result<State, LogError> {
+        let (usage, unread) = hands.usage_left();
+        let kind = EventKind::Charged(usage);
+        let (state, effects) = step(state, Event { at: self.clock.monotonic(), kind });
+        for effect in effects {
+            self.record(effect).await?;
+        }
+        for msg in unread.into_iter().chain(hands.clear_usage()) {
+            self.write(&SessionEvent::Note { msg }, Durability::Buffered)?;
+        }
+        Ok(state)
     }
 
     /// Waits for a job while messages and deadlines come in.
@@ -245,7 +262,9 @@ fn asks_to_stop(control: &Path) -> bool {
         stop: bool,
     }
     let bytes = crate::sys::fs::read_bounded(control, 4096).ok();
-    bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).is_some_and(|control: Control| control.stop)
+    bytes
+        .and_then(|bytes| policy::json::parse_object(&bytes).ok())
+        .is_some_and(|control: Control| control.stop)
 }
 
 /// Waits until a time of the clock's monotonic side; for ever where there is none.

@@ -241,6 +241,8 @@ pub struct State {
     pub dead_turns: u32,
     /// How many turns in a row changed nothing.
     pub idle_turns: u32,
+    /// Whether what the turn has used that an engine died in is counted, until the next turn begins.
+    pub charged: bool,
     /// Whether it was told that a turn did not say what it cost.
     pub unpriced: bool,
     /// How long the next turn is to wait, after one that died.
@@ -272,6 +274,7 @@ impl State {
             used: Usage::default(),
             dead_turns: 0,
             idle_turns: 0,
+            charged: false,
             unpriced: false,
             pause: None,
             left: None,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::replay::{Replay, Replayed};
-use super::state::{Ending, Stage};
+use super::state::{Ending, Left, Stage};
 use super::*;
 use crate::admission::{Admission, Book, Budget, Input, Key, Line, Owed, Settlement, owed};
 use crate::agent::{Escalation, Usage};
@@ -97,7 +97,7 @@ fn attended() -> impl Strategy<Value = Vec<Move>> {
         4 => (handle(), proptest::option::of(label())).prop_map(|(handle, regime)| Input::Approve { handle, regime }),
         2 => handle().prop_map(|handle| Input::Deny { handle, reason: "no".to_owned() }),
         2 => label().prop_map(|regime| Input::Rescope { regime }),
-        1 => (0.0..9.0).prop_map(|secs| Input::SetBudget(Budget { max_secs: Some(secs), ..Budget::default() })),
+        1 => (0.1..9.0).prop_map(|secs| Input::SetBudget(Budget { max_secs: Some(secs), ..Budget::default() })),
         2 => Just(Input::Pause),
         2 => Just(Input::Resume),
     ];
@@ -364,6 +364,12 @@ impl Played {
         }
         for (key, input) in again {
             self.send(EventKind::Admitted(Box::new(Arrival { key, input })));
+        }
+        // A turn that was begun had said what it used, or had not; the file stays where the engine dies once more.
+        if self.state.charged || self.clock.is_multiple_of(2) {
+            let new = !self.state.charged && self.state.left == Some(Left::AtBest);
+            self.charged += if new { 0.25 } else { 0.0 };
+            self.send(EventKind::Charged(Usage::new(Some(0.25), None, Some(3))));
         }
         self.send(EventKind::Ready);
     }

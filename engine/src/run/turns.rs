@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use policy::inference::{AMBIENT, Family, Holds};
 
-use super::begin::RunError;
+use super::begin::{RunError, pack_env};
 use super::hands::Turn;
 use super::provision::{Carrier, disclosed, held};
 use crate::agent::harness::{Claude, Codex, Harness, Shell};
@@ -52,21 +52,19 @@ fn settings<'e>(plan: &RunPlan, env: &'e Environment) -> impl Iterator<Item = &'
     names.filter(move |name| is_tool && is_one(name))
 }
 
-/// How the agent of a plan is run: in a sandbox where there is a carrier for it, else on this host. `operator` is the whole
-/// environment of the engine, `pack` what pack commands see of it, and `variables` those of the turn.
+/// How the agent of a plan is run: in a sandbox where there is a carrier for it, else on this host, with the `variables` of a turn.
 ///
 /// # Errors
 /// A harness without a driver here, or [`RunError::Uncovered`].
 pub(super) fn turn(
     plan: &RunPlan,
-    (operator, pack): (&Environment, &Environment),
-    variables: Environment,
+    (variables, relays): (Environment, Option<Relays>),
     sessions: &Sessions,
     carrier: Option<Carrier<'_>>,
 ) -> Result<Turn, RunError> {
     let agent = &plan.agent;
     let called = called(agent, &variables)?;
-    if let (Some(sandbox), Some(carrier)) = (&agent.sandbox, carrier) {
+    if let ((Some(sandbox), Some(relays)), Some(carrier)) = ((&agent.sandbox, relays), carrier) {
         let text = |value: &OsStr| value.to_str().map(str::to_owned);
         let own = variables.iter().filter_map(|(name, value)| Some((text(name)?, text(value)?)));
         let tools = sandbox.broker.as_ref();
@@ -76,7 +74,7 @@ pub(super) fn turn(
             workspace: plan.workspace_dir.clone(),
             env: own.collect(),
             read_only_paths: sandbox.read_only_paths.clone(),
-            relays: Relays::new(sandbox, &plan.workspace_dir, pack, held(plan, operator)),
+            relays,
             relayed: Vec::new(),
             live: None,
             layers: carrier.layers,
@@ -101,6 +99,15 @@ pub(super) fn turn(
         timeout: Some(agent.timeout),
         idle_timeout: agent.idle_timeout,
     })))
+}
+
+/// What makes the files that are relayed into each turn's sandbox, with the `operator`'s whole environment; none where the agent
+/// runs in no sandbox.
+#[must_use]
+pub fn relays(plan: &RunPlan, operator: &Environment) -> Option<Relays> {
+    let pack = pack_env(plan, operator);
+    let held = held(plan, operator);
+    plan.agent.sandbox.as_ref().map(|sandbox| Relays::new(sandbox, &plan.workspace_dir, &pack, held))
 }
 
 /// The agent's tool with its model. Keys are known to it only so that no event shows them.

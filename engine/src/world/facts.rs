@@ -46,6 +46,9 @@ pub struct Facts {
     /// In place: directories that held nothing.
     #[serde(default, with = "paths")]
     pub(super) empty: Vec<PathBuf>,
+    /// Whether a `RESULTS.md` of somebody's own stood there.
+    #[serde(default)]
+    pub(super) results: bool,
     /// Special files and inner repositories that were there before any agent ran.
     #[serde(with = "paths")]
     pub(super) known: Vec<PathBuf>,
@@ -104,6 +107,12 @@ impl Facts {
         };
         let damaged = |error| WorldError::NotSetUp { why: format!("its facts are damaged: {error}"), path };
         serde_json::from_slice(&text).map(Some).map_err(damaged)
+    }
+
+    /// Whether the `RESULTS.md` of the workspace is somebody's own, which the engine leaves alone.
+    #[must_use]
+    pub fn has_results(&self) -> bool {
+        self.results || self.fixed.iter().any(|path| path == Path::new(super::RESULTS))
     }
 
     /// Whether the index that is shown differs from the engine's own in that `fixed` is not marked.
@@ -200,6 +209,7 @@ mod tests {
             hollow: Vec::new(),
             frozen: vec![Frozen { dst: odd, sha256: [255; 32], len: 1, mode: 0o755 }],
             known: Vec::new(),
+            results: true,
             ignored: vec![PathBuf::from(".env")],
             empty: vec![PathBuf::from("e/f")],
         };

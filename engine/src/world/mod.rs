@@ -42,7 +42,7 @@ pub use facts::{Facts, Location, SETUP_FILE};
 pub use frozen::{Compared, FrozenFiles};
 pub use identity::Identity;
 pub use pristine::PristineBase;
-pub use reserved::Reserved;
+pub use reserved::{RESULTS, RESULTS_MARK, Reserved};
 pub use setup::{Inject, Setup, Source, Spec};
 pub use token::{CommitSha, SnapshotToken};
 pub use workspace::{Candidate, Place, Recorded, Workspace};

@@ -5,9 +5,14 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Component, Path, PathBuf};
 
+/// The engine's memory of a run for the agent.
+pub const RESULTS: &str = "RESULTS.md";
+/// How the engine's own file of that name begins.
+pub const RESULTS_MARK: &str = "<!-- Written by crucible before each turn. What is added here is lost. -->";
+
 /// Names at the root of every workspace that are never staged, cleaned or restored.
 const ALWAYS: [&str; 7] = [
-    "RESULTS.md",
+    RESULTS,
     ".claude",
     "ESCALATION.json",
     "PROVISIONING_PENDING.json",

@@ -7,7 +7,7 @@ use super::{
     AgentBinding, AgentProtocol, Bindings, DOCUMENT_MAX, DecisionBinding, DecisionProtocol, Fault,
     InferenceError, InferenceUrl, KeyName, ModelName, VERSION,
 };
-use crate::json::parse_strict;
+use crate::json::{kind as found, parse_strict};
 
 /// The longest part of a name that an error repeats, in characters.
 const SHOWN_MAX: usize = 60;
@@ -155,17 +155,6 @@ impl<'v> Fields<'v> {
 
 fn at(place: &str, fault: Fault) -> InferenceError {
     InferenceError { place: place.to_owned(), fault }
-}
-
-fn found(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "an array",
-        Value::Object(_) => "an object",
-    }
 }
 
 /// A name of the document as an error may repeat it.

@@ -140,7 +140,7 @@ fn a_url_is_absolute_with_a_host_and_without_credentials() {
     for good in [
         "http://localhost:1",
         "HTTPS://api.example.com",
-        "https://[2001:db8::1]:8443/v1?x=1",
+        "https://[2001:db8::1]:8443/v1",
         "http://127.0.0.1:8080/",
         "https://a.example/@user",
     ] {
@@ -151,6 +151,9 @@ fn a_url_is_absolute_with_a_host_and_without_credentials() {
     }
     for bad in ["https://user@a.example", "https://u:p@a.example/x", "https://@a.example"] {
         assert_eq!(fault(bad), UrlFault::Credentials, "{bad}");
+    }
+    for bad in ["https://a.example?key=SECRET", "https://a.example/v1?x", "http://a.example/#f"] {
+        assert_eq!(fault(bad), UrlFault::Query, "{bad}");
     }
     for bad in ["https://", "https:///v1", "https://a.example:0", "https://a.example:x", "https://a..b"] {
         assert!(matches!(fault(bad), UrlFault::Host(_)), "{bad}");
@@ -178,6 +181,21 @@ fn a_keys_variable_is_a_name_and_what_is_none_is_never_shown() {
     assert!(KeyName::parse(&"K".repeat(128)).is_ok());
     for bad in ["", "1A", "A-B", "A B", "sk-ant-SECRET", &"K".repeat(129)] {
         assert_eq!(KeyName::parse(bad), Err(KeyFault::Name), "{bad}");
+    }
+    for bad in [
+        "PATH",
+        "HOME",
+        "LD_PRELOAD",
+        "LC_ALL",
+        "https_proxy",
+        "NO_PROXY",
+        "GIT_SSH_COMMAND",
+        "BROKER_OUTPUTS",
+    ] {
+        assert_eq!(KeyName::parse(bad), Err(KeyFault::Needed), "{bad}");
+    }
+    for good in ["OPENAI_API_KEY", "CRUCIBLE_INFERENCE_KEY_AGENT", "PATH_KEY", "GITHUB_TOKEN", "MY_HOME"] {
+        assert!(KeyName::parse(good).is_ok(), "{good}");
     }
     for fields in [json!({"key_env": "sk-ant-SECRET"}), json!({"url": "https://u:SECRET@a.example"})] {
         assert!(!error(&agent(&fields)).contains("SECRET"));

@@ -9,7 +9,7 @@ use crate::host::{Host, HostError, Port, Target};
 /// The longest URL, in bytes.
 const URL_MAX: usize = 512;
 
-/// An absolute `http` or `https` URL with a host, without credentials.
+/// An absolute `http` or `https` URL with a host, without credentials, query or fragment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InferenceUrl {
     text: String,
@@ -31,6 +31,11 @@ pub enum UrlFault {
     /// A user or a password.
     #[error("holds credentials: a key goes into the variable that `key_env` names")]
     Credentials,
+    /// What stands behind `?` or `#`.
+    #[error(
+        "holds a query or a fragment: an endpoint ends with its path, and a key goes into the variable that `key_env` names"
+    )]
+    Query,
     /// No host and port.
     #[error("has no host and port that can be used: {0}")]
     Host(HostError),
@@ -64,6 +69,9 @@ impl InferenceUrl {
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
         if authority.contains('@') {
             return Err(UrlFault::Credentials);
+        }
+        if rest.contains(['?', '#']) {
+            return Err(UrlFault::Query);
         }
         let target = Target::parse_or(authority, default).map_err(UrlFault::Host)?;
         match target.host {

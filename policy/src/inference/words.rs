@@ -39,6 +39,51 @@ pub enum KeyFault {
     /// The document's own variable.
     #[error("is CRUCIBLE_INFERENCE, which holds the document")]
     Document,
+    /// One that programs are found, started or connected by.
+    #[error(
+        "is one that programs are started by, such as PATH, HOME, LD_PRELOAD or HTTPS_PROXY: a key has one of its own"
+    )]
+    Needed,
+}
+
+/// What shells, loaders and interpreters find their way by.
+const NEEDED: [&str; 27] = [
+    "BASH_ENV",
+    "CDPATH",
+    "CODEX_HOME",
+    "CLAUDE_CONFIG_DIR",
+    "DISPLAY",
+    "EDITOR",
+    "ENV",
+    "GLIBC_TUNABLES",
+    "HOME",
+    "HOSTNAME",
+    "IFS",
+    "LANG",
+    "LANGUAGE",
+    "LOGNAME",
+    "NODE_OPTIONS",
+    "NODE_PATH",
+    "OLDPWD",
+    "PATH",
+    "PWD",
+    "SHELL",
+    "SHLVL",
+    "TEMP",
+    "TERM",
+    "TMP",
+    "TMPDIR",
+    "TZ",
+    "USER",
+];
+/// How families of such names begin.
+const NEEDED_PREFIXES: [&str; 8] = ["BROKER_", "DYLD_", "GIT_", "LC_", "LD_", "PYTHON", "SSL_CERT_", "XDG_"];
+
+fn is_needed(name: &str) -> bool {
+    NEEDED.contains(&name)
+        || NEEDED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        || name.to_ascii_uppercase().ends_with("_PROXY")
+        || name.ends_with("_CA_CERTS")
 }
 
 impl ModelName {
@@ -69,13 +114,15 @@ impl KeyName {
     /// Reads a name.
     ///
     /// # Errors
-    /// What no shell could read, and the variable of the document itself.
+    /// What no shell could read, the variable of the document itself, and those that a process needs for something else:
+    /// a key there would be taken away from pack commands, or take the place of what they need.
     pub fn parse(text: &str) -> Result<Self, KeyFault> {
         let good = text.len() <= KEY_MAX
             && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
             && text.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
         match text {
             super::VARIABLE => Err(KeyFault::Document),
+            _ if is_needed(text) => Err(KeyFault::Needed),
             _ if good => Ok(Self(text.to_owned())),
             _ => Err(KeyFault::Name),
         }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{noting, turns};
+use super::{killed_at, noting, turns};
 use crate::support::{COUNT, Pack};
 
 fn costing(usd: &str) -> Pack {
@@ -31,6 +31,40 @@ fn row_65_a_turn_is_refused_when_the_ceiling_is_reached_and_each_is_told_what_is
     let more = pack.run(&["--resume", "--max-cost", "1.5"]);
     more.ended("budget", 10);
     assert_eq!(turns(&pack), 4, "one more turn was affordable");
+}
+
+#[test]
+fn what_an_interrupted_turn_had_used_is_spent_in_its_own_iteration_before_it_is_tried_again() {
+    let usage = "echo '{\"cost_usd\": 0.4, \"output_tokens\": 7}' > \"$CRUCIBLE_USAGE\"; echo \"$CRUCIBLE_COST_LEFT\" >> ../left";
+    let agent = format!("{usage}; {}; [ -e ../go ] || {{ touch ../begun; sleep 1000; }}", noting());
+    let pack = Pack::new(&agent, COUNT, "");
+    killed_at(&pack, &["--iterations", "2", "--max-cost", "1.5"], "begun");
+    pack.write("go", "");
+    let ran = pack.run(&["--resume"]);
+    ran.ended("finished", 0);
+    assert_eq!(pack.read("left").lines().collect::<Vec<_>>(), ["1.5", "1.1", "0.7"]);
+    let lost: Vec<&Value> = ran.events("agent_lost").collect();
+    assert_eq!((lost.len(), &lost[0]["iter"], &lost[0]["cost_usd"]), (1, &1.into(), &0.4.into()));
+    let costs: Vec<&Value> = ran.rows().into_iter().skip(1).map(|row| &row["cost_usd"]).collect();
+    assert_eq!(costs, [&Value::from(0.8), &Value::from(0.4)]);
+    assert_eq!(ran.events("budget").last().unwrap()["output_tokens"], 21);
+    assert_eq!(pack.run(&["replay", "state/session.jsonl"]).code(), 0);
+
+    // After two deaths it is still that iteration's, and where nothing is left there is no other turn.
+    for (ceiling, kills) in [("1.5", 2), ("0.4", 1)] {
+        let pack = Pack::new(&agent, COUNT, "");
+        killed_at(&pack, &["--iterations", "1", "--max-cost", ceiling], "begun");
+        for _ in 1..kills {
+            std::fs::remove_file(pack.path("begun")).unwrap();
+            killed_at(&pack, &["--resume"], "begun");
+        }
+        pack.write("go", "");
+        let ran = pack.run(&["--resume"]);
+        ran.ended("finished", 0);
+        assert_eq!((turns(&pack), ran.decisions().len()), (kills, 2));
+        let cost = ran.rows()[1]["cost_usd"].as_f64().unwrap();
+        assert!((cost - 0.4 * kills as f64).abs() < 1e-9, "{cost}");
+    }
 }
 
 #[test]

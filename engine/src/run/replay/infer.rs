@@ -7,6 +7,7 @@ use super::super::settling;
 use super::super::state::{Stage, State};
 use super::super::step::report;
 use crate::admission::heard;
+use crate::agent::Usage;
 use crate::control::Arrival;
 use crate::judge::Reading;
 use crate::log::{ApprovalOutcome, EndingCause, SessionEvent, TaskStatus, TurnWire};
@@ -37,6 +38,9 @@ pub(super) fn infer(state: &State, line: &SessionEvent) -> Result<EventKind, Str
             Ok(EventKind::Released { timed_out: true })
         }
         (Stage::Held, _) => Ok(EventKind::Released { timed_out: false }),
+        (Stage::SettingUp, SessionEvent::AgentLost { cost_usd, input_tokens, output_tokens, .. }) => {
+            Ok(EventKind::Charged(Usage::new(*cost_usd, *input_tokens, *output_tokens)))
+        }
         (Stage::SettingUp, _) => Ok(EventKind::Ready),
         (Stage::Waiting, _) => Ok(EventKind::Waited),
         (Stage::Recalling, line) => Ok(recalled(line)),
@@ -122,6 +126,7 @@ pub(super) fn name(line: &SessionEvent) -> &'static str {
         SessionEvent::AgentStart { .. } => "agent_start",
         SessionEvent::Agent { .. } => "agent",
         SessionEvent::AgentSession { .. } => "agent_session",
+        SessionEvent::AgentLost { .. } => "agent_lost",
         SessionEvent::AgentDone(_) => "agent_done",
         SessionEvent::Retry { .. } => "retry",
         SessionEvent::Rebuild { .. } => "rebuild",

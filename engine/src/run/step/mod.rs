@@ -33,6 +33,7 @@ pub fn step(state: State, event: Event) -> (State, Vec<Effect>) {
         (_, EventKind::OutOfTime) => fold.out_of_time(),
         (_, EventKind::Admitted(arrival)) => fold.admitted(*arrival),
         (Stage::Held, EventKind::Released { timed_out }) => fold.held(timed_out),
+        (Stage::SettingUp, EventKind::Charged(usage)) => fold.charged(usage),
         (Stage::SettingUp, EventKind::Ready) => fold.ready(),
         (Stage::Task(id) | Stage::Recording(id), EventKind::Task(end)) if end.task == id => {
             fold.task_ended(*end);

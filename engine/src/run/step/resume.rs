@@ -2,6 +2,7 @@
 //! It refuses to read anything: the state was folded from the log by the same steps.
 
 use super::Fold;
+use crate::agent::Usage;
 use crate::log::{Durability, Phase, RecoveryClass, SessionEvent};
 use crate::run::effect::Job;
 use crate::run::event::Candidate;
@@ -44,6 +45,24 @@ impl Fold {
             (left, Stage::SettingUp, Phase::Preflight, None);
     }
 
+    /// What a turn said it had used before its engine died was spent in its own iteration; once, however many engines
+    /// find it.
+    pub(super) fn charged(&mut self, usage: Usage) {
+        if self.state.left != Some(Left::AtBest) || self.state.charged || usage.is_unknown() {
+            return;
+        }
+        self.state.charged = true;
+        self.state.used = self.state.used.plus(usage);
+        if let Some(current) = &mut self.state.current {
+            current.used = current.used.plus(usage);
+            current.row.cost_usd = current.used.cost_usd;
+        }
+        let Usage { cost_usd, input_tokens, output_tokens } = usage;
+        let iter = self.state.iter;
+        let line = SessionEvent::AgentLost { iter, cost_usd, input_tokens, output_tokens };
+        self.log(line, Durability::Durable);
+    }
+
     /// The workspace is open: the first thing to do in it.
     pub(super) fn take_up(&mut self, left: Left) {
         let iter = self.state.iter;
@@ -53,6 +72,11 @@ impl Fold {
         }
         if self.state.current.as_ref().is_some_and(|current| current.deaths >= DEATHS && iter > 0) {
             return self.discard("the engine died in it more than once".to_owned());
+        }
+        let spent = self.state.cost_left().is_some_and(|left| left <= 0.0);
+        if left == Left::AtBest && self.state.current.is_some() && iter > 0 && spent {
+            self.state.left = None;
+            return self.discard("nothing is left under the cost ceiling for its turn again".to_owned());
         }
         let files = left == Left::Unmeasured;
         match (left, best) {

@@ -37,6 +37,7 @@ impl Fold {
         }
         let iter = self.state.iter;
         let left = self.state.cost_left();
+        self.state.charged = false;
         if let Some(current) = &mut self.state.current {
             current.attempts = current.attempts.saturating_add(1);
             // The whole of what is left, since only one turn runs at a time; what it does not use is free again.

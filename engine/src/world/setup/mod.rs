@@ -136,6 +136,7 @@ impl<'a> Setup<'a> {
             submodules,
             ignored,
             empty,
+            results: persons::has_results(&spec.place.workspace)?,
             known,
             frozen,
         };

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use super::Spec;
@@ -58,6 +59,25 @@ pub(super) fn require_no_markers(workspace: &Path, tracked: &[PathBuf]) -> Resul
     match reserved::MARKERS.into_iter().find(|name| there(name)) {
         Some(name) => Err(WorldError::MarkerTaken { path: workspace.join(name) }),
         None => Ok(()),
+    }
+}
+
+/// Whether something stands where the engine's memory of a run goes that no engine wrote.
+pub(super) fn has_results(workspace: &Path) -> Result<bool, WorldError> {
+    let path = workspace.join(reserved::RESULTS);
+    let doing = WorldError::io("look at", &path);
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(doing(error)),
+        Ok(there) if !there.is_file() => Ok(true),
+        Ok(_) => {
+            let mut begins = [0; reserved::RESULTS_MARK.len()];
+            let read = std::fs::File::open(&path).and_then(|mut file| file.read_exact(&mut begins));
+            match read {
+                Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(doing(error)),
+                _ => Ok(begins != reserved::RESULTS_MARK.as_bytes()),
+            }
+        }
     }
 }
 
@@ -187,7 +207,7 @@ pub(super) async fn empty_directories(spec: &Spec, git: &Git) -> Result<Vec<Path
     let mut empty = Vec::new();
     while let Some(dir) = open.pop() {
         let full = spec.place.workspace.join(&dir);
-        let entries = std::fs::read_dir(&full).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
+        let entries = std::fs::read_dir(&full).and_then(Iterator::collect::<io::Result<Vec<_>>>);
         let entries = entries.map_err(WorldError::io("list", &full))?;
         if entries.is_empty() {
             empty.push(dir);
