@@ -15,9 +15,11 @@ const OPERATORS: &str = "echo turn >> \"$OUTSIDE\"; printf '{\"cost_usd\": 0.25}
     echo $((n + 1)) > counter.txt";
 
 /// Asks and goes on, answers itself in the turn after that, and asks once more for what nobody answers.
+/// It waits for its grant: an approval whose grant the engine did not live to record is superseded, and the run another one.
 const APPROVALS: &str = "echo turn >> \"$OUTSIDE\"; printf '{\"cost_usd\": 0.25}' > \"$CRUCIBLE_USAGE\"; i=$(sed -n 's/^Iteration \\([0-9]*\\) of .*/\\1/p'); n=$(cat counter.txt); \
+    granted() { until grep -q '\"outcome\":\"applied\"' ../state/admissions.jsonl; do sleep 0.01; done; }; \
     ask() { printf '{\"mode\": \"%s\", \"trace_id\": \"t\", \"handle\": \"%s\"}' \"$1\" \"$2\" > PROVISIONING_PENDING.json; }; \
-    case $i in 1) ask continue gpu;; 2) \"$BIN\" approve --state-dir ../state > /dev/null || exit 9;; 3) ask block tpu;; esac; \
+    case $i in 1) ask continue gpu;; 2) \"$BIN\" approve --state-dir ../state > /dev/null || exit 9; granted;; 3) ask block tpu;; esac; \
     echo $((n + 1)) > counter.txt";
 
 fn with_binary(agent: &str) -> String {

@@ -5,6 +5,7 @@ pub mod agent;
 mod operator;
 pub mod read;
 pub mod row;
+mod straight;
 pub mod turn;
 pub mod wire;
 pub mod word;

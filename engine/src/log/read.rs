@@ -7,12 +7,9 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use serde_json::Value;
 
-use super::row::RowWire;
+use super::straight;
 use super::wire::SessionEvent;
-use super::word::TaskStatus;
-use crate::score::Score;
 
 /// One line that could be read.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,6 +38,9 @@ pub enum ReadError {
 /// The longest line a reader takes in, in bytes; a longer one is passed over like a torn one.
 const LINE_MAX: u64 = 64 * 1024 * 1024;
 
+/// How much is read at once, in bytes.
+const CHUNK: usize = 256 * 1024;
+
 /// What every line has, and which kind it is.
 #[derive(Deserialize)]
 struct Head<'a> {
@@ -51,67 +51,6 @@ struct Head<'a> {
     ts: Option<Cow<'a, str>>,
     #[serde(borrow)]
     kind: Cow<'a, str>,
-}
-
-/// The two kinds that a long log is made of, each read straight into its fields: a tag in the middle of an object makes
-/// serde keep all of it aside first, which is most of the time that a fold takes.
-#[derive(Deserialize)]
-struct RowLine {
-    row: Box<RowWire>,
-    solved: bool,
-}
-
-impl From<RowLine> for SessionEvent {
-    fn from(RowLine { row, solved }: RowLine) -> SessionEvent {
-        SessionEvent::Row { row, solved }
-    }
-}
-
-#[derive(Deserialize)]
-struct TaskLine {
-    task: String,
-    status: TaskStatus,
-    plan_version: u32,
-    task_kind: String,
-    iter: u32,
-    attempts: u32,
-    #[serde(default)]
-    cost_usd: f64,
-    #[serde(default)]
-    input_tokens: Option<u64>,
-    #[serde(default)]
-    output_tokens: Option<u64>,
-    #[serde(default)]
-    metric: Option<Score>,
-    #[serde(default)]
-    output: Option<Value>,
-    note: String,
-    secs: f64,
-    #[serde(default)]
-    transport: Option<String>,
-}
-
-impl From<TaskLine> for SessionEvent {
-    fn from(line: TaskLine) -> SessionEvent {
-        let TaskLine { task, status, plan_version, task_kind, iter, attempts, cost_usd, .. } = line;
-        let TaskLine { input_tokens, output_tokens, metric, output, note, secs, transport, .. } = line;
-        SessionEvent::TaskResult {
-            task,
-            status,
-            plan_version,
-            task_kind,
-            iter,
-            attempts,
-            cost_usd,
-            input_tokens,
-            output_tokens,
-            metric,
-            output,
-            note,
-            secs,
-            transport,
-        }
-    }
 }
 
 /// Yields each line that is not blank, whole or torn, without NUL bytes before it and space around it.
@@ -129,11 +68,7 @@ impl Lines {
     /// When the file cannot be opened.
     pub fn open(path: &Path) -> Result<Lines, ReadError> {
         let file = File::open(path).map_err(|source| ReadError::Io { path: path.to_owned(), source })?;
-        Ok(Lines {
-            lines: BufReader::with_capacity(64 * 1024, file),
-            path: path.to_owned(),
-            line: Vec::new(),
-        })
+        Ok(Lines { lines: BufReader::with_capacity(CHUNK, file), path: path.to_owned(), line: Vec::new() })
     }
 
     /// The next line; none at the end of the file.
@@ -174,7 +109,8 @@ fn trimmed(line: &[u8]) -> &[u8] {
     line.get(start..).unwrap_or_default().trim_ascii()
 }
 
-/// Yields each readable line; torn, blank and foreign ones are passed over.
+/// Yields each readable line; torn, blank and foreign ones are passed over. Of a row it leaves out the patch, the texts and hashes beside
+/// it and the judge's detail, and of an agent's line what it said: no fold looks at them, and they are most of a log.
 #[derive(Debug)]
 pub struct LogReader(Lines);
 
@@ -187,7 +123,7 @@ impl LogReader {
         Ok(LogReader(Lines::open(path)?))
     }
 
-    /// Reads one line; `None` for what is not a line of a session log.
+    /// Reads one line in full; `None` for what is not a line of a session log.
     #[must_use]
     pub fn parse(line: &[u8]) -> Option<Entry> {
         let head: Head<'_> = serde_json::from_slice(line).ok()?;
@@ -195,8 +131,7 @@ impl LogReader {
             return None;
         }
         let event = match &*head.kind {
-            "row" => serde_json::from_slice::<RowLine>(line).ok()?.into(),
-            "task_result" => serde_json::from_slice::<TaskLine>(line).ok()?.into(),
+            "agent_done" => SessionEvent::AgentDone(serde_json::from_slice(line).ok()?),
             _ => serde_json::from_slice(line).ok()?,
         };
         Some(Entry { seq: head.seq, ts: head.ts.map(Cow::into_owned), event })
@@ -211,7 +146,7 @@ impl Iterator for LogReader {
             match self.0.next_line() {
                 Ok(None) => return None,
                 Ok(Some(line)) => {
-                    if let Some(entry) = LogReader::parse(line) {
+                    if let Some(entry) = straight::entry(line).or_else(|| LogReader::parse(line)) {
                         return Some(Ok(entry));
                     }
                 }
@@ -224,6 +159,8 @@ impl Iterator for LogReader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::{RowWire, TaskStatus};
+    use crate::score::Score;
 
     fn check(line: &str, expect: Option<&SessionEvent>) {
         assert_eq!(LogReader::parse(line.as_bytes()).map(|entry| entry.event).as_ref(), expect, "{line}");
@@ -244,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_read_straight_is_the_line_that_was_written() {
+    fn a_line_is_the_one_that_was_written() {
         let row = SessionEvent::Row {
             row: Box::new(RowWire { score: Score::new(0.5), ..RowWire::new(3, crate::log::Decision::Keep) }),
             solved: true,

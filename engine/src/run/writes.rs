@@ -2,6 +2,7 @@
 //! It refuses to decide about a write: the broker's chokepoint does.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use broker::writes::outbox::{self, Standing};
@@ -9,10 +10,10 @@ use policy::outputs::{Document, Ended, Entry, Intent, Outcome, Refusal};
 use serde::{Deserialize, Serialize};
 
 use super::statedir::{OUTBOX, OUTPUTS_FILE};
-use crate::log::{OutputCounts, SessionEvent};
+use crate::log::{Entry as Line, LogReader, OutputCounts, ReadError, SessionEvent};
 use crate::sys::fs::{FsError, read_bounded};
 
-/// The most that is read of a log or a record.
+/// The most that is read of a record.
 const MOST: u64 = 4 << 30;
 
 /// One write of a run.
@@ -69,14 +70,12 @@ impl Writes {
     /// # Errors
     /// A file that is there and cannot be read.
     pub fn read(state: &Path) -> Result<Writes, FsError> {
-        let lines = |name: &str| match read_bounded(&state.join(name), MOST) {
-            Err(FsError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                Ok(Vec::new())
-            }
-            read => read,
+        let record = match read_bounded(&state.join(OUTPUTS_FILE), MOST) {
+            Err(FsError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Vec::new(),
+            read => read?,
         };
         let mut writes = Writes::default();
-        for line in lines(OUTPUTS_FILE)?.split(|byte| *byte == b'\n') {
+        for line in record.split(|byte| *byte == b'\n') {
             match serde_json::from_slice::<Timed<Entry>>(line) {
                 Ok(Timed { ts, what: Entry::Intent(intent) }) => {
                     writes.writes.push(Write { ts, intent, outcome: None, outbox: None });
@@ -86,12 +85,13 @@ impl Writes {
                 Err(_) => {}
             }
         }
-        for line in lines("session.jsonl")?.split(|byte| *byte == b'\n') {
-            match serde_json::from_slice::<Timed<SessionEvent>>(line) {
-                Ok(Timed { ts, what: SessionEvent::OutputRefused { refusal, tool, turn } }) => {
-                    writes.refused.push(Refused { ts, turn, tool, refusal });
+        for entry in log(&state.join("session.jsonl"))? {
+            let Line { ts, event, .. } = entry.map_err(failed)?;
+            match event {
+                SessionEvent::OutputRefused { refusal, tool, turn } => {
+                    writes.refused.push(Refused { ts: ts.unwrap_or_default(), turn, tool, refusal });
                 }
-                Ok(Timed { what: SessionEvent::Outputs { bounds }, .. }) => writes.bounds = Some(bounds),
+                SessionEvent::Outputs { bounds } => writes.bounds = Some(bounds),
                 _ => {}
             }
         }
@@ -126,6 +126,22 @@ impl Writes {
         let unknown = of(Outcome::Unknown).saturating_add(u64::try_from(open).unwrap_or(u64::MAX));
         OutputCounts { written: of(Outcome::Done), staged: of(Outcome::Staged), unknown, refused }
     }
+}
+
+/// The lines of a session log; one that is not there has none.
+fn log(path: &Path) -> Result<impl Iterator<Item = Result<Line, ReadError>>, FsError> {
+    match LogReader::open(path) {
+        Ok(lines) => Ok(Some(lines).into_iter().flatten()),
+        Err(ReadError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+            Ok(None.into_iter().flatten())
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+fn failed(error: ReadError) -> FsError {
+    let ReadError::Io { path, source } = error;
+    FsError::Io { what: "read", path, source }
 }
 
 /// The counts of a run; `None` where its record cannot be read.

@@ -1,8 +1,9 @@
-//! Turns a log that the loop's own steps wrote into how fast it is folded, how long a durable decision takes beside a bare
-//! append and flush, and how long a long run takes to be gone on with. It refuses to assert: machines differ, and the
-//! table is for reading.
+//! Turns logs that the loop's own steps wrote into how fast they are folded beside what else reads such lines, how long a durable
+//! decision takes beside a bare append and flush, and how long a long run takes to be gone on with. It refuses to assert: machines
+//! differ, and the table is for reading.
 //!
 //! `cargo bench -p engine --bench log [-- LINES]`, 1,000,000 lines unless said. It writes below the temporary directory.
+//! Peers are `jq` and `python3`, where they are installed.
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark's report")]
 #![expect(
     clippy::disallowed_methods,
@@ -15,12 +16,12 @@ use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, BufWriter, Write};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use engine::decide::Rule;
 use engine::judge::Reading;
-use engine::log::{Durability, LogReader, SessionEvent, SessionLog};
+use engine::log::{AgentEvent, Durability, Lines, LogReader, SessionEvent, SessionLog};
 use engine::run::replay::Replay;
 use engine::run::{Candidate, Effect, Event, EventKind, Graph, Job, State, TaskEnd, TaskReport, Terms, step};
 use engine::score::Direction;
@@ -32,15 +33,25 @@ const ROWS: usize = 10_000;
 fn main() {
     let lines = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(1_000_000);
     let dir = tempfile::tempdir().unwrap();
-    fold(dir.path(), lines);
+    fold(dir.path(), lines, &Size { diff: 1, agent_lines: 0 });
+    // As much in a row as a real agent leaves, and what it says on the way.
+    fold(dir.path(), lines / 10, &Size { diff: 40, agent_lines: 12 });
     decide(dir.path());
     resume(dir.path());
 }
 
+/// How much is in an iteration besides its decision.
+struct Size {
+    /// Hunks of its patch.
+    diff: usize,
+    /// Lines that its agent says.
+    agent_lines: usize,
+}
+
 /// Writes a log of so many lines by the loop's own steps, and folds it again.
-fn fold(dir: &Path, lines: usize) {
+fn fold(dir: &Path, lines: usize, size: &Size) {
     let path = dir.join("session.jsonl");
-    let rows = write_log(&path, lines);
+    let rows = write_log(&path, lines, size);
     let bytes = fs::metadata(&path).unwrap().len();
     let bare = timed(|| {
         let mut reader = BufReader::new(File::open(&path).unwrap());
@@ -60,15 +71,32 @@ fn fold(dir: &Path, lines: usize) {
     });
     assert!(u64::from(settled) + 1 == rows as u64, "{settled} of {rows}");
     println!("fold: {seen} lines, of them {rows} rows, {} MB", bytes / 1_000_000);
-    println!("  {:>8.2} s  read line by line and thrown away", bare.as_secs_f64());
-    println!(
-        "  {:>8.2} s  folded, {:.0} lines a second",
-        folded.as_secs_f64(),
-        seen as f64 / folded.as_secs_f64()
-    );
+    let shown = |took: Duration, what: &str| println!("  {:>8.2} s  {what}", took.as_secs_f64());
+    shown(bare, "read line by line and thrown away");
+    shown(folded, &format!("folded, {:.0} lines a second", seen as f64 / folded.as_secs_f64()));
+    let values = timed(|| {
+        let mut lines = Lines::open(&path).unwrap();
+        while let Some(line) = lines.next_line().unwrap() {
+            serde_json::from_slice::<serde_json::Value>(line).unwrap();
+        }
+    });
+    let beside =
+        |took: Duration| format!("the fold takes {:.2} of it", folded.as_secs_f64() / took.as_secs_f64());
+    shown(values, &format!("each line made a `serde_json::Value` and thrown away; {}", beside(values)));
+    let python = "import json, sys\nfor line in open(sys.argv[1], 'rb'): json.loads(line)";
+    for (name, args) in [("jq", ["-n", "reduce inputs as $line (0; . + 1)"]), ("python3", ["-c", python])] {
+        let mut peer = Command::new(name);
+        peer.args(args).arg(&path).stdout(Stdio::null());
+        let mut ran = None;
+        let took = timed(|| ran = peer.status().ok().filter(std::process::ExitStatus::success));
+        match ran {
+            Some(_) => shown(took, &format!("each line read by {name}; {}", beside(took))),
+            None => println!("  {name} is left out: it cannot be started here"),
+        }
+    }
 }
 
-fn write_log(path: &Path, lines: usize) -> usize {
+fn write_log(path: &Path, lines: usize, size: &Size) -> usize {
     let mut out = BufWriter::new(File::create(path).unwrap());
     let direction = Direction::Higher;
     let terms = Terms {
@@ -102,6 +130,10 @@ fn write_log(path: &Path, lines: usize) -> usize {
         written
     };
     write(&start);
+    let text =
+        "The tail of the distribution is dominated by the flush in the writer; trying a larger batch.\n"
+            .repeat(5);
+    let said = SessionEvent::Agent { event: AgentEvent::Text { text } };
     let mut state = State::new(terms);
     let mut inbox = VecDeque::from([EventKind::Ready]);
     let mut done = false;
@@ -111,8 +143,13 @@ fn write_log(path: &Path, lines: usize) -> usize {
             match effect {
                 Effect::Log(event, _) => {
                     done |= write(&event) >= lines && matches!(*event, SessionEvent::Budget { .. });
+                    if matches!(*event, SessionEvent::AgentStart { .. }) {
+                        for _ in 0..size.agent_lines {
+                            write(&said);
+                        }
+                    }
                 }
-                Effect::Run(job) if !done => inbox.push_back(answer(&job, next.iter)),
+                Effect::Run(job) if !done => inbox.push_back(answer(&job, next.iter, size.diff)),
                 _ => {}
             }
         }
@@ -123,7 +160,7 @@ fn write_log(path: &Path, lines: usize) -> usize {
 }
 
 /// A world in which each tenth candidate is better than the best before it.
-fn answer(job: &Job, iter: u32) -> EventKind {
+fn answer(job: &Job, iter: u32, hunks: usize) -> EventKind {
     let end = |task, report| {
         let (killed, frozen_restored) = (Vec::new(), Vec::new());
         EventKind::Task(Box::new(TaskEnd { task, report, killed, frozen_restored, secs: 0.25 }))
@@ -131,11 +168,11 @@ fn answer(job: &Job, iter: u32) -> EventKind {
     match *job {
         Job::Propose { task, .. } => end(task, TaskReport::Proposed(Box::default())),
         Job::Record { task, .. } => {
-            let diff = "diff --git a/counter.txt b/counter.txt\n--- a/counter.txt\n+++ b/counter.txt\n@@ -1 +1 @@\n-1\n+2\n";
+            let diff = "diff --git a/counter.txt b/counter.txt\n--- a/counter.txt\n+++ b/counter.txt\n@@ -1 +1 @@\n-1\n+2\n".repeat(hunks);
             let candidate = Candidate {
                 commit: Some(format!("{iter:040x}")),
                 changed: true,
-                diff: diff.to_owned(),
+                diff,
                 diffstat: " counter.txt | 2 +-\n".to_owned(),
                 ..Candidate::default()
             };
