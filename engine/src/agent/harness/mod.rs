@@ -13,6 +13,7 @@ mod command;
 mod lines;
 mod stream;
 mod teller;
+mod withhold;
 
 pub use claude::Claude;
 pub use codex::Codex;
@@ -20,6 +21,7 @@ pub use command::Shell;
 pub use lines::{LINE_MAX, Line, Lines};
 pub use stream::{End, Stream};
 pub use teller::{Budget, TEXT_MAX, TURN_MAX, Teller};
+pub use withhold::Secrets;
 
 /// An agent's tool: how it is called, and how what it writes is read.
 ///
