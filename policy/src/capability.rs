@@ -47,6 +47,25 @@ pub enum BinarySource {
     Manifest,
 }
 
+/// Which model an agent is bound to, where it is, and by which variables it is told. No value is in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Binding {
+    /// What runs the agent.
+    pub harness: String,
+    /// The model.
+    pub model: String,
+    /// What is spoken.
+    pub protocol: String,
+    /// Host and port.
+    pub endpoint: String,
+    /// The variables that the agent is given for it.
+    pub variables: Vec<String>,
+    /// The operator's variable that the key is taken from, where there is a key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_env: Option<String>,
+}
+
 /// One row of a disclosure, by its `kind`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
@@ -65,6 +84,8 @@ pub enum Capability {
         /// Absolute, the same inside.
         path: String,
     },
+    /// The model that the operator's inference document binds the agent to.
+    Inference(Binding),
     /// A credential, by name.
     Credential {
         /// The variable that holds it.

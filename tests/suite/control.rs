@@ -127,6 +127,34 @@ fn a_stop_ends_after_the_iteration_and_an_abort_at_once() {
 }
 
 #[test]
+fn a_run_is_found_by_its_manifest_as_it_finds_its_state() {
+    let live = Live::start(&["--iterations", "3"]);
+    live.turn();
+    let manifest = live.pack.path("crucible.toml").display().to_string();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let from_elsewhere = |args: &[&str]| {
+        let output = crate::support::binary().args(args).current_dir(elsewhere.path()).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+    };
+    let (code, text) = from_elsewhere(&["status", "--manifest", &manifest]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.starts_with("live: iteration, iteration 1 of 3\n"), "{text}");
+    assert!(text.contains("best 0 (baseline 0), 0 of 0 kept\n"), "{text}");
+    let (code, text) = from_elsewhere(&["stop", "--manifest", &manifest]);
+    assert_eq!(code, Some(0), "{text}");
+    live.go();
+    live.end().ended("stopped", 11);
+    let (code, text) = from_elsewhere(&["stop"]);
+    assert_eq!(code, Some(16), "{text}");
+    let told =
+        text.contains("no run is live there") && text.contains("--manifest") && text.contains("--state-dir");
+    assert!(told && !text.contains("os error"), "{text}");
+    let (code, text) = from_elsewhere(&["audit", "--manifest", &manifest]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("find an audit file in") && text.contains("--manifest"), "{text}");
+}
+
+#[test]
 fn a_pause_is_ended_by_a_stop() {
     let live = Live::start(&["--iterations", "5"]);
     live.turn();
@@ -183,6 +211,19 @@ fn a_rescope_measures_the_best_again_and_later_scores_are_compared_with_that() {
         ["starting 0", "preflight 0", "baseline 0", "iteration 1", "baseline 1", "iteration 2", "finished 2"]
     );
     let replay = live.say(&["replay", "state/session.jsonl"]);
+    let text = live.pack.read("state/session.jsonl");
+    let input = |line: &&str| line.contains("\"kind\":\"input\"");
+    let first = text.lines().find(input).unwrap().to_owned();
+    // Without its number, as a log of before there were numbers.
+    let bare = |line: &str| {
+        let mut line: serde_json::Map<String, Value> = serde_json::from_str(line).unwrap();
+        line.remove("seq");
+        Value::Object(line).to_string()
+    };
+    let less: Vec<String> = text.lines().filter(|line| *line != first).map(bare).collect();
+    live.pack.write("state/less.jsonl", &less.join("\n"));
+    let found = live.say(&["replay", "state/less.jsonl"]);
+    assert_eq!(found.code(), 1, "an input that acted must stand in the log");
     assert_eq!(replay.code(), 0, "{}{}", replay.stdout(), replay.stderr());
 }
 
@@ -217,9 +258,7 @@ fn without_a_live_run_status_and_tail_read_the_log_and_the_rest_says_so() {
     let status = pack.run(&["status"]);
     assert_eq!(status.code(), 0, "{}", status.stderr());
     assert!(
-        status
-            .stdout()
-            .starts_with("finished: all iterations were run\nbest 2.0 (baseline 0.0), 2 of 2 kept\n"),
+        status.stdout().starts_with("finished: all iterations were run\nbest 2 (baseline 0), 2 of 2 kept\n"),
         "{}",
         status.stdout()
     );
@@ -231,7 +270,7 @@ fn without_a_live_run_status_and_tail_read_the_log_and_the_rest_says_so() {
     for args in [&["pause"][..], &["steer", "x"], &["approve"], &["budget", "--iterations", "3"]] {
         let ran = pack.run(args);
         assert_eq!(ran.code(), 16, "{args:?}");
-        assert!(ran.stderr().contains("none is live"), "{}", ran.stderr());
+        assert!(ran.stderr().contains("no run is live"), "{}", ran.stderr());
     }
 }
 

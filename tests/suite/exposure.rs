@@ -319,6 +319,79 @@ fn sha256(text: &str) -> String {
 }
 
 #[test]
+fn check_prints_only_what_applies() {
+    let ran = sandboxed(RAISE, "", "").run(&["check", "--no-run"]);
+    let text = ran.stdout();
+    assert_eq!(text.lines().filter(|line| line.starts_with("output ")).count(), 1, "{text}");
+    assert!(text.contains("output       none: no tools are granted\n"), "{text}");
+    assert!(!text.lines().any(|line| line.starts_with("model")), "a plain command asks no model: {text}");
+}
+
+#[test]
+fn the_binding_and_the_tool_are_disclosed_and_a_change_of_them_widens() {
+    let pack = sandboxed(RAISE, "", "");
+    let manifest = pack.read("crucible.toml").replace("harness = \"command\"", "harness = \"claude\"");
+    pack.write(
+        "crucible.toml",
+        &manifest
+            .lines()
+            .filter(|line| !line.starts_with("agent_cmd"))
+            .fold(String::new(), |text, line| text + line + "\n"),
+    );
+    // A tool as npm installs it: the directory of its package is shown.
+    let tool = pack.path("node_modules/tool");
+    pack.write("node_modules/tool/package.json", "{}");
+    pack.write("node_modules/tool/claude", "#!/bin/sh\n");
+    std::fs::set_permissions(tool.join("claude"), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .unwrap();
+    let path = format!("{}:/usr/bin:/bin", tool.display());
+    let document = |url: &str, model: &str| {
+        format!(
+            r#"{{"version":1,"bindings":[{{"role":"agent","protocol":"messages","url":"{url}","model":"{model}","key_env":"MY_KEY"}}]}}"#
+        )
+    };
+    let run = |args: &[&str], url: &str, model: &str| {
+        let document = document(url, model);
+        let env = [("CRUCIBLE_INFERENCE", document.as_str()), ("MY_KEY", CANARY), ("PATH", path.as_str())];
+        run_with(&pack, args, &env)
+    };
+    let first = run(&["plan", "exposure"], "https://models.example:8443/v1", "m-1");
+    assert_eq!(first.code(), 0, "{}", first.stderr());
+    let shown: Value = serde_json::from_str(&first.stdout()).unwrap();
+    assert_eq!(
+        rows(&shown, "inference").next().unwrap(),
+        &serde_json::json!({
+            "kind": "inference", "harness": "claude", "model": "m-1", "protocol": "messages", "endpoint": "models.example:8443",
+            "variables": ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"], "key_env": "MY_KEY",
+        })
+    );
+    let tool = std::fs::canonicalize(tool).unwrap();
+    assert!(rows(&shown, "host-path").any(|row| row["path"] == tool.display().to_string()), "{shown:#}");
+    assert!(!first.stdout().contains(CANARY));
+    pack.write("old.json", &first.stdout());
+    for (url, model, code, said) in [
+        ("https://models.example:8443/v1", "m-1", 0, "no difference"),
+        ("https://models.example:8443/v1", "m-2", 15, "keeps    inference: now claude  m-2"),
+        (
+            "https://other.example:8443/v1",
+            "m-1",
+            15,
+            "widens   inference: now claude  m-1 over messages at other.example:8443",
+        ),
+    ] {
+        let ran = run(&["plan", "exposure", "--diff", "old.json"], url, model);
+        assert!(ran.stdout().contains(said), "{}", ran.stdout());
+        assert_eq!(ran.code(), code, "{}", ran.stdout());
+    }
+    let gone = run_with(&pack, &["plan", "exposure"], &[("PATH", "/usr/bin:/bin")]);
+    assert_eq!(gone.code(), 0);
+    assert!(gone.stderr().contains("find `claude` on PATH"), "{}", gone.stderr());
+    pack.write("old.json", "[1, [], [], true]");
+    let ran = run(&["plan", "exposure", "--diff", "old.json"], "https://models.example:8443/v1", "m-1");
+    assert!(ran.stderr().contains("it must be a JSON object, and is an array"), "{}", ran.stderr());
+}
+
+#[test]
 fn a_relay_that_cannot_be_made_begins_nothing_and_check_says_so_too() {
     let held =
         "[[capabilities.secret]]\nname = \"HELD\"\ncontext = \"broker\"\nsystem = \"s\"\nscope = \"t\"\n";

@@ -377,6 +377,14 @@ fn doctor_fails_where_a_pack_needs_what_is_not_there() {
             && text.ends_with("not ok\n"),
         "{text}"
     );
+    let path = with_programs(&pack, &[("claude", "echo 9.9.9")]);
+    let output = pack.command(&["doctor"]).env("PATH", path).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert_eq!(text.matches("git (needed)").count(), 1, "{text}");
+    assert!(text.contains(&format!("{}  9.9.9\n", pack.path("bin/claude").display())), "{text}");
+    let last = text.lines().last().unwrap();
+    assert!(last.starts_with("ok for a pack that does not need: harness codex, "), "{last}");
     let empty = pack.path("none").display().to_string();
     let output = pack.command(&["doctor"]).env("PATH", empty).output().unwrap();
     assert_eq!(output.status.code(), Some(7));

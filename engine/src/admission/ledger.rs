@@ -10,6 +10,9 @@ use crate::log::{Durability, Lines, LogError, ReadError, SessionLog};
 use crate::sys::clock::Clock;
 use crate::sys::fs::{FsError, PrivateFile, private_file, unguessable};
 
+/// The note of a settlement that ended a run before it had a loop to take the input up.
+pub const SET_UP_STOPPED: &str = "stopped by the operator during the setup";
+
 /// Why the ledger could not be used, or an input was not recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
@@ -119,19 +122,36 @@ impl Ledger {
 /// When it cannot be read; one that is not there is empty.
 pub fn read(path: &Path) -> Result<Book, LedgerError> {
     let mut book = Book::default();
+    each(path, |line| book.see(line))?;
+    Ok(book)
+}
+
+/// The inputs that the ledger at `path` says took effect in a loop, in the order of their settlement.
+///
+/// # Errors
+/// When it cannot be read; one that is not there is empty.
+pub fn applied(path: &Path) -> Result<Vec<Key>, LedgerError> {
+    let mut keys = Vec::new();
+    each(path, |line| match line {
+        Line::Settled { key, outcome: Settlement::Applied, note } if note != SET_UP_STOPPED => keys.push(key),
+        _ => {}
+    })?;
+    Ok(keys)
+}
+
+/// Hands on each line; torn and foreign ones are passed over.
+fn each(path: &Path, mut take: impl FnMut(Line)) -> Result<(), LedgerError> {
     let mut lines = match Lines::open(path) {
         Ok(lines) => lines,
-        Err(ReadError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-            return Ok(book);
-        }
+        Err(ReadError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error.into()),
     };
     while let Some(line) = lines.next_line()? {
         if let Some(line) = Line::parse(line) {
-            book.see(line);
+            take(line);
         }
     }
-    Ok(book)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub use session::{SessionName, Sessions};
 pub use status::{Brief, Recent};
 pub use toolbox::Settings;
 pub use turn::{HostTurn, TurnError, TurnTerms, Turned};
-pub use usage::Usage;
+pub use usage::{Usage, Usd};
 
 /// The private directory of agents' tools in a state directory.
 pub const PRIVATE: &str = "agent";

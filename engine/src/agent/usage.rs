@@ -1,6 +1,8 @@
 //! Turns what a turn says it has used into finite, non-negative numbers (note N11, `CRUCIBLE_USAGE`).
 //! It refuses to know prices and ceilings.
 
+use std::fmt;
+
 use policy::json::parse_object;
 use serde::Deserialize;
 
@@ -34,6 +36,21 @@ struct Written {
     cost_usd: Option<f64>,
     input_tokens: Option<u64>,
     output_tokens: Option<u64>,
+}
+
+/// US dollars for a person: four decimals, or as many as it takes to show four digits of less than one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Usd(pub f64);
+
+impl fmt::Display for Usd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.abs() >= 1.0 {
+            let text = format!("{:.4}", self.0);
+            return f.write_str(text.trim_end_matches('0').trim_end_matches('.'));
+        }
+        let rounded: f64 = format!("{:.3e}", self.0).parse().unwrap_or(self.0);
+        write!(f, "{rounded}")
+    }
 }
 
 impl Usage {
@@ -137,6 +154,22 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(Usage::parse(text.as_bytes()).ok(), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn money_is_told_to_four_decimals_or_digits() {
+        for (amount, expect) in [
+            (1.200_000_000_000_000_2, "1.2"),
+            (0.1 + 0.2, "0.3"),
+            (12.0, "12"),
+            (1_234.567_89, "1234.5679"),
+            (100.0, "100"),
+            (0.000_123_456, "0.0001235"),
+            (0.999_99, "1"),
+            (0.0, "0"),
+        ] {
+            assert_eq!(Usd(amount).to_string(), expect);
         }
     }
 

@@ -15,7 +15,7 @@ use crate::score::Direction;
 
 mod writes;
 
-pub use writes::{OutboxCommand, OutboxState, OutboxWhich, ToolCallArgs, ToolCommand};
+pub use writes::{OutboxCommand, OutboxWhich, ToolCallArgs, ToolCommand};
 
 /// Lets a coding agent improve a codebase in a loop: it proposes, a frozen judge measures, the engine keeps or discards.
 #[derive(Debug, Parser)]
@@ -142,9 +142,9 @@ pub struct ExplainArgs {
 /// The options of `audit`.
 #[derive(Debug, Args)]
 pub struct AuditArgs {
-    /// The state directory of the run, or of one that was put away
-    #[arg(long, value_name = "DIR", default_value = "state")]
-    pub state_dir: PathBuf,
+    /// Where the run's state is.
+    #[command(flatten)]
+    pub state: StateArgs,
     /// Prove that no record is missing, altered or out of order, and show none
     #[arg(long)]
     pub verify: bool,
@@ -214,6 +214,17 @@ pub struct ManifestArg {
     /// The manifest to read
     #[arg(long, value_name = "PATH", default_value = "crucible.toml")]
     pub manifest: PathBuf,
+}
+
+/// Where the state of a run is.
+#[derive(Debug, Clone, Args)]
+pub struct StateArgs {
+    /// The manifest of the run.
+    #[command(flatten)]
+    pub manifest: ManifestArg,
+    /// The state directory of the run, or of one that was put away [default: `state` beside the manifest]
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
 }
 
 /// The options of a run.

@@ -7,8 +7,9 @@ use policy::reason::Reason;
 use policy::record::{Filter, Format, Head, Tear, Verdict, render, verify};
 
 use super::args::AuditArgs;
-use super::error::{CliError, absolute};
+use super::error::CliError;
 use super::exit::Exit;
+use super::resumed::state_of;
 use super::run::print;
 use super::writes::table;
 use crate::egress::AUDIT_FILE;
@@ -24,11 +25,14 @@ const MOST: u64 = 4 << 30;
 /// # Errors
 /// A file that cannot be read, and with `--verify` the first record that is not what was written.
 pub fn audit(args: &AuditArgs) -> Result<Exit, CliError> {
-    let state = absolute(&args.state_dir)?;
+    let state = state_of(&args.state)?;
     if args.writes {
         return show_writes(&state, args.json);
     }
     let path = state.join(AUDIT_FILE);
+    if !path.exists() {
+        return Err(CliError::NoAudit(state));
+    }
     let bytes = read_bounded(&path, MOST).map_err(CliError::Audit)?;
     if args.verify {
         return prove(&state, &path, &bytes);

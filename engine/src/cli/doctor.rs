@@ -212,6 +212,17 @@ fn bound(inference: &Inference) -> Vec<String> {
     agent.into_iter().chain(decision).collect()
 }
 
+/// The last line: whether what is needed is there, and, where no pack says what is needed, what one may miss.
+fn verdict(found: &Found, for_a_pack: bool) -> String {
+    let lacking = found.parts.iter().filter(|part| part.lacks.is_some());
+    let lacking: Vec<&str> = lacking.map(|part| part.name.as_str()).collect();
+    match (found.errors.is_empty(), for_a_pack || lacking.is_empty()) {
+        (false, _) => "not ok\n".to_owned(),
+        (true, true) => "ok\n".to_owned(),
+        (true, false) => format!("ok for a pack that does not need: {}\n", lacking.join(", ")),
+    }
+}
+
 fn tell(args: &DoctorArgs, found: &Found) -> Result<(), CliError> {
     if args.json {
         let json = serde_json::to_string_pretty(found)
@@ -222,9 +233,15 @@ fn tell(args: &DoctorArgs, found: &Found) -> Result<(), CliError> {
     for part in &found.parts {
         let needed = if part.needed { " (needed)" } else { "" };
         let name = format!("{}{needed}", part.name);
-        let path = part.path.iter().cloned();
         let lacks = part.lacks.iter().map(|lacks| format!("cannot be used: {lacks}"));
-        lines.extend(path.chain(part.told.iter().cloned()).chain(lacks).map(|line| (name.clone(), line)));
+        let mut said: Vec<String> = part.told.iter().cloned().chain(lacks).collect();
+        if let Some(path) = &part.path {
+            let first = said.first_mut().map(std::mem::take).unwrap_or_default();
+            said.splice(..said.len().min(1), [format!("{path}  {first}").trim_end().to_owned()]);
+        }
+        // The name stands once for all that is said of it.
+        let names = std::iter::once(name).chain(std::iter::repeat(String::new()));
+        lines.extend(names.zip(said));
     }
     lines.extend(found.credentials.iter().map(|line| ("variable".to_owned(), line.clone())));
     lines.extend(found.inference.iter().map(|line| ("inference".to_owned(), line.clone())));
@@ -232,6 +249,6 @@ fn tell(args: &DoctorArgs, found: &Found) -> Result<(), CliError> {
     let wide = lines.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
     let mut text: String =
         lines.iter().map(|(name, line)| format!("{name:<wide$}  {}\n", plain(line))).collect();
-    text.push_str(if found.errors.is_empty() { "ok\n" } else { "not ok\n" });
+    text.push_str(&verdict(found, args.manifest.is_some()));
     print(&text)
 }

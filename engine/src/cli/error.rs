@@ -74,6 +74,9 @@ pub enum CliError {
     /// The agent of the pack runs on this host.
     #[error("explain what the agent reaches: it runs in no sandbox, so nothing keeps it from anything")]
     NoSandbox,
+    /// No sandbox of the run ever asked for anything.
+    #[error("find an audit file in {0}: there is none")]
+    NoAudit(PathBuf),
     /// The audit file cannot be read.
     #[error("read the audit file")]
     Audit(#[source] crate::sys::fs::FsError),
@@ -171,9 +174,11 @@ impl CliError {
                 Exit::Usage
             }
             CliError::NoTools | CliError::NoSystem(_) => Exit::Usage,
-            CliError::Audit(_) | CliError::Tampered { .. } | CliError::Tool(_) | CliError::Replay(_) => {
-                Exit::Failure
-            }
+            CliError::Audit(_)
+            | CliError::NoAudit(_)
+            | CliError::Tampered { .. }
+            | CliError::Tool(_)
+            | CliError::Replay(_) => Exit::Failure,
             CliError::Outbox(_) | CliError::NotSent(_) => Exit::Failure,
             CliError::Run(_)
             | CliError::Init(_)
@@ -219,10 +224,13 @@ impl CliError {
                 Some("--fresh puts it away under `archive` and starts anew".to_owned())
             }
             CliError::Dial(DialError::NotLive { .. }) => Some(
-                "name the state directory of a live run with --state-dir; `status` and `tail` show one that is over"
+                "name a live run by its manifest with --manifest, or by its state directory with --state-dir; `status` and `tail` show \
+                 one that is over"
                     .to_owned(),
             ),
-            CliError::NoRun(_) => Some("name the state directory of a run with --state-dir".to_owned()),
+            CliError::NoRun(_) | CliError::NoAudit(_) => Some(
+                "name a run by its manifest with --manifest, or by its state directory with --state-dir".to_owned(),
+            ),
             CliError::Run(RunError::State(StateError::Lock(LockError::Held { .. }))) => {
                 Some("wait for it to end, or give this run another --state-dir and workspace".to_owned())
             }

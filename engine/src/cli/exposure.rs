@@ -7,10 +7,11 @@ use policy::exposure::{Diff, Effect, Exposure, schema};
 use serde::Serialize;
 
 use super::args::ExposureArgs;
+use super::complain;
 use super::error::{CliError, absolute};
 use super::exit::Exit;
 use super::run::{load, print, purpose, runtime};
-use crate::plan::RunPlan;
+use crate::plan::{Inference, Overrides, RunPlan};
 use crate::report::plain;
 use crate::sys::env::Environment;
 use crate::sys::fs::read_bounded;
@@ -28,8 +29,15 @@ pub fn exposure(args: &ExposureArgs) -> Result<Exit, CliError> {
         return Ok(Exit::Ok);
     }
     let manifest = absolute(&args.manifest.manifest)?;
-    let pack = load(&manifest, None, &Environment::of_this_process(), &runtime()?)?;
-    let exposure = RunPlan::resolve(pack, &purpose(&args.purpose))?.exposure();
+    let env = Environment::of_this_process();
+    let inference = Inference::of(&env)?;
+    let pack = load(&manifest, None, &env, &runtime()?)?;
+    let mut plan = RunPlan::resolve(pack, &Overrides { inference, ..purpose(&args.purpose) })?;
+    // The tool's own files are shown to a sandbox too. Where it is not installed no run begins, and there are none.
+    if let Err(error) = plan.equip(env.value("PATH")) {
+        complain(&format!("warning: failed to {error}; what a sandbox would show of it is not disclosed"));
+    }
+    let exposure = plan.exposure();
     let Some(old) = &args.diff else {
         print(&json(&exposure)?)?;
         return Ok(Exit::Ok);

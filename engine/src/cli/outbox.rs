@@ -10,9 +10,10 @@ use broker::writes::outbox::{Claim, Staged, Standing, discard, list, show};
 use policy::no_proxy::NoProxy;
 use policy::outputs::Outcome;
 
-use super::args::{ManifestArg, OutboxCommand, OutboxState, OutboxWhich};
+use super::args::{OutboxCommand, OutboxWhich, StateArgs};
 use super::error::{CliError, absolute};
 use super::exit::Exit;
+use super::resumed::state_of;
 use super::run::{load, print, runtime};
 use crate::plan::{Overrides, RunPlan};
 use crate::report::plain;
@@ -48,7 +49,7 @@ pub fn outbox(command: &OutboxCommand) -> Result<Exit, CliError> {
                 text.map_err(|error| CliError::Io { doing: "encode the write", source: error.into() })?;
             print(&format!("{text}\n"))?;
         }
-        OutboxCommand::Send { which, manifest } => send_one(which, manifest)?,
+        OutboxCommand::Send { which } => send_one(which)?,
         OutboxCommand::Drop { which } => {
             discard(&place(&which.state)?, which.id).map_err(CliError::Outbox)?;
             print(&format!("dropped write {}\n", which.id))?;
@@ -57,8 +58,8 @@ pub fn outbox(command: &OutboxCommand) -> Result<Exit, CliError> {
     Ok(Exit::Ok)
 }
 
-fn place(state: &OutboxState) -> Result<PathBuf, CliError> {
-    Ok(absolute(&state.state_dir)?.join(OUTBOX))
+fn place(state: &StateArgs) -> Result<PathBuf, CliError> {
+    Ok(state_of(state)?.join(OUTBOX))
 }
 
 fn line(standing: Standing, staged: &Staged) -> String {
@@ -79,10 +80,10 @@ fn line(standing: Standing, staged: &Staged) -> String {
 }
 
 /// Claims the write on the disk, sends it, and says there how it ended. What may have arrived stays claimed.
-fn send_one(which: &OutboxWhich, manifest: &ManifestArg) -> Result<(), CliError> {
+fn send_one(which: &OutboxWhich) -> Result<(), CliError> {
     let (outbox, env, runtime) = (place(&which.state)?, Environment::of_this_process(), runtime()?);
     let (_, staged) = show(&outbox, which.id).map_err(CliError::Outbox)?;
-    let pack = load(&absolute(&manifest.manifest)?, None, &env, &runtime)?;
+    let pack = load(&absolute(&which.state.manifest.manifest)?, None, &env, &runtime)?;
     let plan = RunPlan::resolve(pack, &Overrides::default())?;
     let systems = systems(&plan, &env).map_err(RunError::from)?;
     let kind = staged.intent.output;

@@ -7,10 +7,14 @@ use super::args::ReplayArgs;
 use super::error::{CliError, absolute};
 use super::exit::Exit;
 use super::run::{print, runtime};
+use crate::admission::LedgerError;
+use crate::admission::ledger::applied;
+use crate::control::ADMISSIONS_FILE;
 use crate::decide::Rule;
 use crate::log::{Decision, LogReader, SessionEvent};
+use crate::report::plain;
 use crate::run::Graph;
-use crate::run::replay::{Divergence, Replay};
+use crate::run::replay::{Divergence, Replay, Replayed};
 use crate::sys::env::Environment;
 use crate::world::{Chain, Link, WorldError};
 
@@ -26,6 +30,19 @@ pub enum ReplayError {
     /// There is no run in it.
     #[error("replay the log {0}: there is no `start` in it")]
     Empty(PathBuf),
+    /// The ledger of inputs cannot be read.
+    #[error("replay the log")]
+    Ledger(#[from] LedgerError),
+    /// An input acted, and no line of the log takes it up.
+    #[error(
+        "follow the log: {ledger} says that the input {key} was applied, and no `input` line takes it up"
+    )]
+    Unheard {
+        /// Where it is.
+        ledger: PathBuf,
+        /// Its key.
+        key: String,
+    },
     /// A commit is not there, or stands on another one.
     #[error("replay the log: iteration {iter}: {why}")]
     Chain {
@@ -45,7 +62,13 @@ pub enum ReplayError {
 /// [`ReplayError`] with the first divergence.
 pub fn replay(args: &ReplayArgs) -> Result<Exit, CliError> {
     let log = absolute(&args.log)?;
-    let (links, lines, rows) = fold(&log, args.direction.map(Rule::of))?;
+    let (links, replayed, rows) = fold(&log, args.direction.map(Rule::of))?;
+    let lines = replayed.lines;
+    let ledger = log.with_file_name(ADMISSIONS_FILE);
+    let unheard = applied(&ledger).map_err(ReplayError::from)?.into_iter();
+    if let Some(key) = unheard.map(|key| key.to_string()).find(|key| !replayed.heard.contains(key)) {
+        return Err(ReplayError::Unheard { ledger, key: plain(&key) }.into());
+    }
     let beside = log.parent().map(|dir| dir.join("git")).filter(|dir| dir.join("HEAD").is_file());
     let git = args.git.as_deref().map(absolute).transpose()?.or(beside);
     let kept = links.iter().filter(|link| link.kept).count();
@@ -70,7 +93,7 @@ pub fn replay(args: &ReplayArgs) -> Result<Exit, CliError> {
 }
 
 /// Makes every decision again. The commits are for the repository to confirm.
-fn fold(log: &Path, rule: Option<Rule>) -> Result<(Vec<Link>, u64, u64), ReplayError> {
+fn fold(log: &Path, rule: Option<Rule>) -> Result<(Vec<Link>, Replayed, u64), ReplayError> {
     let mut replay = Replay::new(Graph::autoresearch(), rule);
     let (mut links, mut rows) = (Vec::new(), 0u64);
     for entry in LogReader::open(log)? {
@@ -85,5 +108,5 @@ fn fold(log: &Path, rule: Option<Rule>) -> Result<(Vec<Link>, u64, u64), ReplayE
         }
     }
     let replayed = replay.finish().ok_or_else(|| ReplayError::Empty(log.to_owned()))?;
-    Ok((links, replayed.lines, rows))
+    Ok((links, replayed, rows))
 }

@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::args::RunArgs;
-use super::error::CliError;
+use super::args::{RunArgs, StateArgs};
+use super::error::{CliError, absolute};
 use crate::decide::Rule;
 use crate::log::{LogReader, SessionEvent};
 use crate::report::Progress;
@@ -65,6 +65,15 @@ pub(super) fn with_given(args: &RunArgs, replayed: &Replayed) -> RunArgs {
         args.goal = Some(replayed.goal.clone());
     }
     args
+}
+
+/// Where the run of an operator's command keeps its state, as a run itself finds it.
+///
+/// # Errors
+/// When the current directory cannot be found out.
+pub(super) fn state_of(args: &StateArgs) -> Result<PathBuf, CliError> {
+    let given = args.state_dir.as_deref().map(absolute).transpose()?;
+    Ok(state_dir(&absolute(&args.manifest.manifest)?, given.as_deref()))
 }
 
 /// Where a run keeps its state.

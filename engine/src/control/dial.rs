@@ -20,12 +20,10 @@ const ANSWER_MAX: u64 = 1024 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
     /// Nobody listens.
-    #[error("reach a run at {place}: none is live there")]
+    #[error("reach a run at {place}: no run is live there")]
     NotLive {
-        /// The socket or address.
+        /// The state directory or address.
         place: String,
-        /// What the system said.
-        source: io::Error,
     },
     /// The connection broke.
     #[error("speak to the run")]
@@ -67,6 +65,16 @@ impl std::fmt::Debug for Dial {
     }
 }
 
+/// That there is no socket, or nobody behind it, is one thing to a person.
+fn unreached(place: String, error: io::Error) -> DialError {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::NotADirectory => {
+            DialError::NotLive { place }
+        }
+        _ => error.into(),
+    }
+}
+
 impl Dial {
     /// Connects, and shows the token where there is one.
     ///
@@ -80,8 +88,8 @@ impl Dial {
     }
 
     fn unix(path: &Path) -> Result<Dial, DialError> {
-        let place = path.display().to_string();
-        let stream = socket::connect(path).map_err(|source| DialError::NotLive { place, source })?;
+        let place = path.parent().unwrap_or(path).display().to_string();
+        let stream = socket::connect(path).map_err(|error| unreached(place, error))?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let reader: Box<dyn Read + Send> = Box::new(stream.try_clone()?);
@@ -89,8 +97,8 @@ impl Dial {
     }
 
     fn tcp(address: SocketAddr, token: &str) -> Result<Dial, DialError> {
-        let not_live = |source| DialError::NotLive { place: address.to_string(), source };
-        let stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(not_live)?;
+        let stream = TcpStream::connect_timeout(&address, PATIENCE);
+        let stream = stream.map_err(|error| unreached(address.to_string(), error))?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let reader: Box<dyn Read + Send> = Box::new(stream.try_clone()?);

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 
+use policy::capability::Binding;
 use policy::capability::Context;
 use policy::egress::Plumbing;
 use policy::exposure::Credential;
@@ -180,6 +181,18 @@ impl Model {
             scope: scope.clone(),
         };
         url.into_iter().chain(key).map(credential).collect()
+    }
+
+    /// What a document binds the agent to, as it is disclosed beside them.
+    pub(super) fn binding(&self) -> Option<Binding> {
+        self.binding.as_ref().map(|bound| Binding {
+            harness: self.harness.to_string(),
+            model: self.name.to_string(),
+            protocol: bound.protocol.token().to_owned(),
+            endpoint: bound.plumbing.target.to_string(),
+            variables: self.relayed(true).into_iter().map(|(name, _)| name.to_owned()).collect(),
+            key_env: bound.key.as_ref().map(ToString::to_string),
+        })
     }
 
     /// The variables of `[agent.env]` that count: beside a binding those of other models do not.

@@ -60,6 +60,7 @@ impl RunPlan {
         let reach = Reach {
             egress: sandbox.map(|sandbox| (&sandbox.egress, &sandbox.declared)),
             host_paths: paths.map(|path| path.display().to_string()).collect(),
+            inference: self.agent.model.binding(),
             credentials: self.secrets.iter().map(credential).chain(self.agent.model.disclosed()).collect(),
             names: names.map(EnvName::to_string).collect(),
             relays: relays().map(|relay| (relay.dest.to_string(), relay.sources())).collect(),

@@ -23,6 +23,7 @@ use super::statedir::{StateDir, run_name};
 use super::steer_file::SteerFile;
 use super::step::step;
 use super::turns::{relays, turn, variables};
+use crate::admission::ledger::SET_UP_STOPPED;
 use crate::admission::{Budget, Ledger, Settlement, owed};
 use crate::agent::{Sessions, results};
 use crate::control::{self, Control};
@@ -40,9 +41,6 @@ use crate::sys::signal::Interrupts;
 use crate::world::{
     Chain, CommandWorld, DomainCommands, Facts, GitWorld, PackRunner, Setup, Spec, Workspace, World,
 };
-
-/// What an end before the loop began is told as.
-const SET_UP_STOPPED: &str = "stopped by the operator during the setup";
 
 /// What a run is given besides its plan.
 #[derive(Debug)]

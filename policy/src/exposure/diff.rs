@@ -7,6 +7,7 @@
 //! - a program that may connect, where the new list admits it anywhere;
 //! - a count that goes up; a target that is not within the old one, a binding to a parameter that is gone or another;
 //! - a credential that is new, that the agent gets and only the broker had, or whose declared system or scope reads otherwise;
+//! - a model's endpoint that is new, or is another, or is told by other variables or asked with another key;
 //! - a host path that does not lie within an old one; a relayed file that is new or has a new source; a program in the broker's
 //!   place; commands outside of the sandbox where there were none;
 //! - `enforced` that turns false. What the network and the host's files are concerned, nothing is wider than that.
@@ -17,7 +18,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::{Exposure, ExposureError};
-use crate::capability::{Capability, Context, UNDECLARED};
+use crate::capability::{Binding, Capability, Context, UNDECLARED};
 use crate::egress::{Binaries, BinaryPath, Disclosed, Egress, Entry, Gains, Source};
 use crate::outputs::{Bound, Scope, Target};
 
@@ -97,6 +98,7 @@ impl Exposure {
             egress(old, self, &mut diff)?;
             host_paths(old, self, &mut diff);
         }
+        inference(old, self, &mut diff);
         credentials(old, self, &mut diff);
         relays(old, self, &mut diff);
         rest(old, self, &mut diff);
@@ -252,6 +254,28 @@ fn host_paths(old: &Exposure, new: &Exposure, diff: &mut Diff) {
     for path in before.iter().filter(|path| !after.contains(path)) {
         let effect = if inside(path, &after) { Effect::Keeps } else { Effect::Narrows };
         diff.put(effect, format!("host-path {path}"), "gone");
+    }
+}
+
+fn inference(old: &Exposure, new: &Exposure, diff: &mut Diff) {
+    let bound = |of: &Exposure| {
+        of.capabilities.iter().find_map(|row| match row {
+            Capability::Inference(binding) => Some(binding.clone()),
+            _ => None,
+        })
+    };
+    match (bound(old), bound(new)) {
+        (before, Some(after)) if before.as_ref() == Some(&after) => {}
+        (None, Some(after)) => {
+            diff.put(Effect::Widens, "inference", format!("new: {}", super::render::inference(&after)));
+        }
+        (Some(before), Some(after)) => {
+            // Another model at the same place, asked in the same way, is told no more.
+            let same = Binding { model: before.model.clone(), ..after.clone() } == before;
+            diff.widened(!same, "inference", format!("now {}", super::render::inference(&after)));
+        }
+        (Some(_), None) => diff.put(Effect::Narrows, "inference", "gone"),
+        (None, None) => {}
     }
 }
 

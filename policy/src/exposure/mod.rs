@@ -11,8 +11,9 @@ pub use diff::{Change, Diff, Effect};
 pub use render::rendered;
 pub use schema::{page, schema};
 
-use crate::capability::{BinarySource, Capability, Context, UNDECLARED};
+use crate::capability::{BinarySource, Binding, Capability, Context, UNDECLARED};
 use crate::egress::{BUILTIN_BINARIES, Binaries, Declared, Egress, disclosed};
+use crate::json::{kind, parse_strict};
 use crate::outputs::{self, Bound, Outputs};
 
 /// The version of [`Exposure`].
@@ -52,6 +53,8 @@ pub struct Reach<'a> {
     pub egress: Option<(&'a Egress, &'a Declared)>,
     /// Paths of the host that it shows.
     pub host_paths: Vec<String>,
+    /// The model that a document binds the agent to.
+    pub inference: Option<Binding>,
     /// `[[capabilities.secret]]`.
     pub credentials: Vec<Credential>,
     /// The names of what reaches the agent: `[agent.env]`, and the operator's variables that relays read.
@@ -68,6 +71,9 @@ pub enum ExposureError {
     /// Not JSON of this shape.
     #[error("read the exposure")]
     Json(#[from] serde_json::Error),
+    /// Another value than an object.
+    #[error("read the exposure: it must be a JSON object, and is {0}")]
+    Type(&'static str),
     /// Of another version.
     #[error("read the exposure: its version is {0}, and this build reads {VERSION}")]
     Version(u64),
@@ -93,6 +99,7 @@ impl Exposure {
         let mut paths = reach.host_paths.clone();
         paths.sort();
         capabilities.extend(paths.into_iter().map(|path| Capability::HostPath { path }));
+        capabilities.extend(reach.inference.clone().map(Capability::Inference));
         capabilities.extend(credentials(reach));
         let mut relays = reach.relays.clone();
         relays.sort();
@@ -111,7 +118,10 @@ impl Exposure {
     /// # Errors
     /// See [`ExposureError`]; a field or a kind that is not known is one, because what it discloses could not be compared.
     pub fn read(text: &str) -> Result<Self, ExposureError> {
-        let value: serde_json::Value = serde_json::from_str(text)?;
+        let value = parse_strict(text.as_bytes())?;
+        if !value.is_object() {
+            return Err(ExposureError::Type(kind(&value)));
+        }
         match value.get("version").and_then(serde_json::Value::as_u64) {
             Some(version) if version != u64::from(VERSION) => return Err(ExposureError::Version(version)),
             _ => {}

@@ -2,7 +2,7 @@
 //! It refuses to know anything that the document does not hold.
 
 use super::Exposure;
-use crate::capability::{BinarySource, Capability};
+use crate::capability::{BinarySource, Binding, Capability};
 use crate::egress::Disclosed;
 use crate::outputs::{Bound, Source, Target};
 
@@ -66,6 +66,7 @@ fn capability(row: &Capability, wide: usize) -> (&'static str, String) {
             ("binary", format!("{path}  {source}"))
         }
         Capability::HostPath { path } => ("host-path", path.clone()),
+        Capability::Inference(binding) => ("inference", inference(binding)),
         Capability::Credential { name, context, system, scope } => {
             ("credential", format!("{name}  held by the {}  {system}: {scope}", context.as_str()))
         }
@@ -80,6 +81,14 @@ fn capability(row: &Capability, wide: usize) -> (&'static str, String) {
             ("commands", "none outside of the sandbox".to_owned())
         }
     }
+}
+
+/// The model that the agent is bound to.
+pub(super) fn inference(binding: &Binding) -> String {
+    let Binding { harness, model, protocol, endpoint, variables, key_env } = binding;
+    let told = if variables.is_empty() { "no variable".to_owned() } else { variables.join(", ") };
+    let key = key_env.as_ref().map_or("without a key".to_owned(), |name| format!("with the key in {name}"));
+    format!("{harness}  {model} over {protocol} at {endpoint}, {key}, told by {told}")
 }
 
 fn egress(row: &Disclosed, wide: usize) -> String {

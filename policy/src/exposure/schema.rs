@@ -107,6 +107,11 @@ fn capabilities() -> Vec<Value> {
         "items": { "type": "string" },
         "description": "What it is made of: `env:NAME`, `file:PATH`, `file64:PATH`, `cmd:COMMAND`. None is the manifest's own text.",
     });
+    let variables = json!({
+        "type": "array",
+        "items": { "type": "string" },
+        "description": "The names of the variables that the agent is given for it; no value is told.",
+    });
     vec![
         capability(
             "egress",
@@ -137,6 +142,19 @@ fn capabilities() -> Vec<Value> {
             "A path of the host that the sandbox shows, to read and to execute.",
             &[path("Absolute.")],
             &[],
+        ),
+        capability(
+            "inference",
+            "The model that `CRUCIBLE_INFERENCE` binds the agent to.",
+            &[
+                ("harness", text("What runs the agent.")),
+                ("model", text("The model.")),
+                ("protocol", text("What is spoken.")),
+                ("endpoint", text("Host and port.")),
+                ("variables", variables),
+                ("key_env", text("The variable of the operator's that the key is taken from.")),
+            ],
+            &["key_env"],
         ),
         capability(
             "credential",

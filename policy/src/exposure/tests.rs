@@ -53,6 +53,14 @@ fn whole() -> Exposure {
     let reach = Reach {
         egress: Some((&egress, &lists)),
         host_paths: vec!["/opt/b".to_owned(), "/opt/a".to_owned()],
+        inference: Some(Binding {
+            harness: "claude".to_owned(),
+            model: "m-1".to_owned(),
+            protocol: "messages".to_owned(),
+            endpoint: "models.example:443".to_owned(),
+            variables: vec!["ANTHROPIC_API_KEY".to_owned()],
+            key_env: Some("MY_KEY".to_owned()),
+        }),
         credentials: vec![credential("T", Context::Broker), credential("A", Context::Agent)],
         names: ["B", "A"].map(str::to_owned).to_vec(),
         relays: vec![("/tmp/y".to_owned(), vec!["env:B".to_owned()]), ("/tmp/x".to_owned(), Vec::new())],
@@ -99,6 +107,8 @@ fn a_document_has_the_contracts_shape_in_a_stable_order() {
             json!({"kind": "binary", "path": "/opt/x", "source": "manifest"}),
             json!({"kind": "host-path", "path": "/opt/a"}),
             json!({"kind": "host-path", "path": "/opt/b"}),
+            json!({"kind": "inference", "harness": "claude", "model": "m-1", "protocol": "messages",
+                   "endpoint": "models.example:443", "variables": ["ANTHROPIC_API_KEY"], "key_env": "MY_KEY"}),
             json!({"kind": "credential", "name": "A", "context": "agent", "system": "jira", "scope": "comment"}),
             json!({"kind": "credential", "name": "B", "context": "agent", "system": "undeclared", "scope": "undeclared"}),
             json!({"kind": "credential", "name": "T", "context": "broker", "system": "jira", "scope": "comment"}),
@@ -504,6 +514,37 @@ fn the_schema_takes_documents_and_nothing_else() {
 }
 
 #[test]
+fn a_binding_that_leads_elsewhere_or_is_told_otherwise_widens_and_another_model_does_not() {
+    let changed = |change: &dyn Fn(&mut Binding)| {
+        let mut new = whole();
+        for row in &mut new.capabilities {
+            if let Capability::Inference(binding) = row {
+                change(binding);
+            }
+        }
+        let diff = new.since(&whole()).unwrap();
+        diff.changes.iter().map(|change| (change.subject.clone(), change.effect)).collect::<Vec<_>>()
+    };
+    let one = |effect| vec![("inference".to_owned(), effect)];
+    assert_eq!(changed(&|_| ()), []);
+    assert_eq!(changed(&|binding| binding.model = "m-2".to_owned()), one(Effect::Keeps));
+    let widening: [&dyn Fn(&mut Binding); 5] = [
+        &|binding| binding.endpoint = "models.example:8443".to_owned(),
+        &|binding| binding.protocol = "responses".to_owned(),
+        &|binding| binding.harness = "codex".to_owned(),
+        &|binding| binding.variables.push("ANTHROPIC_BASE_URL".to_owned()),
+        &|binding| binding.key_env = Some("OTHER".to_owned()),
+    ];
+    for change in widening {
+        assert_eq!(changed(change), one(Effect::Widens));
+    }
+    let mut without = whole();
+    without.capabilities.retain(|row| !matches!(row, Capability::Inference(_)));
+    assert_eq!(without.since(&whole()).unwrap().changes[0].effect, Effect::Narrows);
+    assert!(whole().since(&without).unwrap().widens());
+}
+
+#[test]
 fn a_person_reads_the_same_rows() {
     let shown: Vec<String> =
         rendered(&whole()).iter().map(|(label, text)| format!("{label} {text}")).collect();
@@ -517,6 +558,7 @@ fn a_person_reads_the_same_rows() {
         "relay /tmp/y  from env:B",
         "relay /tmp/x  from the manifest's own text",
         "host-path /opt/a",
+        "inference claude  m-1 over messages at models.example:443, with the key in MY_KEY, told by ANTHROPIC_API_KEY",
         "binary /opt/x  manifest",
         "commands the pack runs commands on this machine",
     ] {

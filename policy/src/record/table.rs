@@ -49,11 +49,13 @@ impl Filter {
     }
 }
 
-/// Shows the decisions of a file that the filter admits. Lines that are none are passed over.
+/// Shows the decisions of a file that the filter admits. Lines that are none are passed over; a table says how many other
+/// records there are.
 pub fn render(text: &str, filter: &Filter, format: Format) -> String {
-    let mut rows = Vec::new();
+    let (mut rows, mut others) = (Vec::new(), 0_u64);
     for line in text.lines() {
         let read = serde_json::from_str::<Line>(line).ok().zip(serde_json::from_str::<Record>(line).ok());
+        others += u64::from(matches!(&read, Some((_, record)) if !matches!(record, Record::Decision(_))));
         if let Some((head, record)) = read.filter(|(_, record)| filter.admits(record)) {
             rows.push((head, record, line));
         }
@@ -66,8 +68,17 @@ pub fn render(text: &str, filter: &Filter, format: Format) -> String {
         Format::Csv => csv(rows.iter().filter_map(|(head, record, _)| cells(head, record))),
         Format::Table => {
             let rows: Vec<_> = rows.iter().filter_map(|(head, record, _)| cells(head, record)).collect();
-            table(&rows)
+            format!("{}{}", table(&rows), told(others))
         }
+    }
+}
+
+/// Why numbers are missing in the first column.
+fn told(others: u64) -> String {
+    match others {
+        0 => String::new(),
+        1 => "1 more record is no decision, and is not shown\n".to_owned(),
+        others => format!("{others} more records are no decisions, and are not shown\n"),
     }
 }
 

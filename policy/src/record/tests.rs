@@ -205,4 +205,18 @@ fn decisions_are_shown_as_table_json_and_csv() {
     assert!(csv.contains("\"'=b.example:443\""), "{csv}");
     let none = Filter { reason: Some(Reason::Idle), ..Filter::default() };
     assert_eq!(render(&text, &none, Format::Json), "[]\n");
+    assert!(!shown.contains("not shown"), "{shown}");
+}
+
+#[test]
+fn a_table_says_how_many_numbers_it_leaves_out() {
+    let close =
+        Record::Close(Close { turn: "3".to_owned(), conn: 7, up: 1, down: 2, millis: 3, reason: None });
+    let mut chain = Chain::default();
+    let records = [denial("a.example"), close.clone(), close, denial("b.example")];
+    let lines = records.iter().map(|record| chain.seal("2026-01-02T03:04:05Z", record).unwrap());
+    let text = String::from_utf8(lines.collect::<Vec<_>>().concat()).unwrap();
+    let shown = render(&text, &Filter::default(), Format::Table);
+    assert!(shown.ends_with("\n2 more records are no decisions, and are not shown\n"), "{shown}");
+    assert_eq!(shown.lines().count(), 4, "{shown}");
 }

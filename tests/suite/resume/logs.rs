@@ -102,7 +102,7 @@ fn row_13_and_14_a_log_cut_at_any_byte_of_its_end_is_gone_on_with() {
 #[test]
 fn replay_names_the_first_line_that_does_not_follow() {
     let pack = Pack::new(
-        "case $(cat counter.txt) in 1) echo 0 ;; *) echo 1 ;; esac > c; mv c counter.txt",
+        "echo '{\"cost_usd\": 0.5, \"input_tokens\": 3}' > \"$CRUCIBLE_USAGE\"; case $(cat counter.txt) in 1) echo 0 ;; *) echo 1 ;; esac > c; mv c counter.txt",
         COUNT,
         "",
     );
@@ -128,6 +128,24 @@ fn replay_names_the_first_line_that_does_not_follow() {
     assert!(error.contains(&format!("line {line} ")) && error.contains("`score`"), "{error}");
     let (_, error) = change("task_result", 5, &|line| line["output"]["score"] = (-7).into());
     assert!(error.contains("follow the log"), "{error}");
+    let (line, error) = change("budget", 1, &|line| line["spent"] = 7.5.into());
+    assert!(
+        error.contains(&format!("line {line} ")) && error.contains("was to be 0.5, 3, nothing"),
+        "{error}"
+    );
+    assert!(error.contains("and is 7.5, 3, nothing"), "{error}");
+    let (line, error) = change("row", 1, &|line| line["row"]["cost_usd"] = 0.25.into());
+    assert!(
+        error.contains(&format!("line {line} ")) && error.contains("`cost_usd` was to be 0.5"),
+        "{error}"
+    );
+    let (_, error) = change("task_result", 3, &|line| line["cost_usd"] = 0.into());
+    assert!(error.contains("cost_usd"), "{error}");
+    let (line, error) = change("shutdown", 0, &|line| line["outcome"] = "solved".into());
+    let told = "`outcome` was to be finished, and is solved";
+    assert!(error.contains(&format!("line {line} ")) && error.contains(told), "{error}");
+    let (line, error) = change("phase", 2, &|line| line["seq"] = 99.into());
+    assert!(error.contains(&format!("line {line} ")) && error.contains("and is 99"), "{error}");
     let other = "0123456789abcdef0123456789abcdef01234567";
     let (_, error) = change("row", 1, &|line| line["row"]["kept_snap"] = other.into());
     assert!(error.contains(other) || error.contains("best_snap"), "{error}");

@@ -14,6 +14,7 @@ mod command;
 mod lines;
 mod stream;
 mod teller;
+mod withhold;
 
 pub use claude::Claude;
 pub use codex::Codex;
@@ -21,6 +22,7 @@ pub use command::Shell;
 pub use lines::{LINE_MAX, Line, Lines};
 pub use stream::{End, Stream};
 pub use teller::{Budget, TEXT_MAX, TURN_MAX, Teller};
+pub use withhold::Secrets;
 
 /// An agent's tool: how it is called, and how what it writes is read.
 ///

@@ -2,6 +2,7 @@
 //! It refuses to know what carries the turn.
 
 use super::super::output::OutputTeller;
+use super::withhold::{Secrets, Withhold};
 use super::{Budget, Decoder, Failure, Lines, Teller, Verdict};
 use crate::log::AgentEvent;
 use crate::sys::keeper;
@@ -25,7 +26,9 @@ pub struct Stream {
     lines: Lines,
     raw: OutputTeller,
     budget: Budget,
-    secrets: Vec<String>,
+    secrets: Secrets,
+    /// Of both outputs, what could be the beginning of a secret.
+    held: [Withhold; 2],
 }
 
 impl Stream {
@@ -33,7 +36,7 @@ impl Stream {
     #[must_use]
     pub fn new(decoder: Option<Box<dyn Decoder>>, secrets: Vec<String>) -> Stream {
         let (lines, raw, budget) = (Lines::default(), OutputTeller::default(), Budget::default());
-        Stream { decoder, lines, raw, budget, secrets }
+        Stream { decoder, lines, raw, budget, secrets: Secrets::new(secrets), held: Default::default() }
     }
 
     /// Takes the next bytes of an output.
@@ -44,8 +47,10 @@ impl Stream {
                 self.lines.push(bytes, &mut |line| decoder.line(line, &mut teller));
             }
             _ => {
-                let secrets = &self.secrets;
-                self.raw.push(stream, bytes, &mut |event| tell(without(event, secrets)));
+                let [out, err] = &mut self.held;
+                let held = if stream == keeper::Stream::Out { out } else { err };
+                let clean = held.push(&self.secrets, bytes);
+                self.raw.push(stream, &clean, tell);
             }
         }
     }
@@ -59,7 +64,10 @@ impl Stream {
     /// Tells what is left, and what the turn came to.
     pub fn finish(mut self, end: End, tell: &mut (dyn FnMut(AgentEvent) + Send)) -> Verdict {
         let secrets = std::mem::take(&mut self.secrets);
-        self.raw.finish(&mut |event| tell(without(event, &secrets)));
+        for (stream, held) in [keeper::Stream::Out, keeper::Stream::Err].into_iter().zip(&mut self.held) {
+            self.raw.push(stream, &held.finish(), tell);
+        }
+        self.raw.finish(tell);
         let mut teller = Teller::new(tell, &secrets, &mut self.budget);
         if let Some(decoder) = &mut self.decoder {
             self.lines.finish(&mut |line| decoder.line(line, &mut teller));
@@ -95,16 +103,27 @@ fn judge(decoder: Option<&dyn Decoder>, raw: &OutputTeller, end: End) -> Verdict
     }
 }
 
-/// A raw event without secrets, as far as they stand in one piece.
-fn without(event: AgentEvent, secrets: &[String]) -> AgentEvent {
-    match event {
-        AgentEvent::Raw { stream, text } if !secrets.is_empty() => {
-            let text = secrets
-                .iter()
-                .filter(|secret| !secret.is_empty())
-                .fold(text, |text, secret| text.replace(secret.as_str(), "[withheld]"));
-            AgentEvent::Raw { stream, text }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_that_is_cut_between_two_reads_is_not_told() {
+        let mut stream = Stream::new(None, vec!["sk-canary".to_owned()]);
+        let mut said = String::new();
+        let mut tell = |event| {
+            if let AgentEvent::Raw { text, .. } = event {
+                said.push_str(&text);
+            }
+        };
+        for piece in ["a sk-\n", "key=sk-can", "ary\n", "sk", "-canary and sk"] {
+            stream.push(keeper::Stream::Err, piece.as_bytes(), &mut tell);
         }
-        other => other,
+        // The other output says the other half, which makes no secret of either.
+        stream.push(keeper::Stream::Out, b"-canary\n", &mut tell);
+        let verdict = stream.finish(End::Exit(1, "ended".to_owned()), &mut tell);
+        assert!(!said.contains("sk-canary"), "{said}");
+        assert!(said.contains("a sk-\nkey=[withheld]\n") && said.ends_with("[withheld] and sk"), "{said}");
+        assert!(verdict.failure.is_some_and(|failure| !failure.how.contains("sk-canary")));
     }
 }

@@ -1,10 +1,8 @@
 //! Turns the command line of `tool` and `outbox` into values. It refuses to know what they do.
 
-use std::path::PathBuf;
-
 use clap::{Args, Subcommand};
 
-use super::ManifestArg;
+use super::StateArgs;
 
 /// What `crucible tool` can do, in a sandbox.
 #[derive(Debug, Subcommand)]
@@ -37,7 +35,7 @@ pub enum OutboxCommand {
     List {
         /// Where the run's state is.
         #[command(flatten)]
-        state: OutboxState,
+        state: StateArgs,
         /// Print them as a JSON array
         #[arg(long)]
         json: bool,
@@ -53,9 +51,6 @@ pub enum OutboxCommand {
         /// Which.
         #[command(flatten)]
         which: OutboxWhich,
-        /// Whose systems.
-        #[command(flatten)]
-        manifest: ManifestArg,
     },
     /// Decide against a write
     Drop {
@@ -63,14 +58,6 @@ pub enum OutboxCommand {
         #[command(flatten)]
         which: OutboxWhich,
     },
-}
-
-/// Where the state of a run is.
-#[derive(Debug, Clone, Args)]
-pub struct OutboxState {
-    /// The state directory of the run, or of one that was put away
-    #[arg(long, value_name = "DIR", default_value = "state")]
-    pub state_dir: PathBuf,
 }
 
 /// One write of an outbox.
@@ -81,5 +68,5 @@ pub struct OutboxWhich {
     pub id: u64,
     /// Where the run's state is.
     #[command(flatten)]
-    pub state: OutboxState,
+    pub state: StateArgs,
 }

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::cli::args::duration;
+use crate::cli::args::{StateArgs, duration};
 
 /// Where the run is.
 #[derive(Debug, Clone, Args)]
 pub struct PlaceArgs {
-    /// The state directory of the run
-    #[arg(long, value_name = "DIR", default_value = "state")]
-    pub state_dir: PathBuf,
+    /// Where its state is.
+    #[command(flatten)]
+    pub state: StateArgs,
     /// The address of a run that was started with --control-addr, in place of its state directory
     #[arg(long, value_name = "ADDRESS:PORT", requires = "control_token_file")]
     pub control_addr: Option<SocketAddr>,

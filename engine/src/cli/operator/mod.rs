@@ -10,7 +10,8 @@ use std::path::PathBuf;
 
 use args::PlaceArgs;
 
-use super::error::{CliError, absolute};
+use super::error::CliError;
+use super::resumed::state_of;
 use crate::control::dial::Place;
 use crate::sys::fs::read_bounded;
 
@@ -21,7 +22,7 @@ const TOKEN_MAX: u64 = 4096;
 fn place(args: &PlaceArgs) -> Result<Place, CliError> {
     match &args.control_addr {
         Some(address) => Ok(Place::Tcp(*address, token(args.control_token_file.clone())?)),
-        None => Ok(Place::State(absolute(&args.state_dir)?)),
+        None => Ok(Place::State(state_of(&args.state)?)),
     }
 }
 

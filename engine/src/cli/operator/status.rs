@@ -2,12 +2,14 @@
 //! It refuses to know how it got there.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
 use super::args::StatusArgs;
 use super::place;
 use crate::admission::ledger;
+use crate::agent::Usd;
 use crate::cli::error::CliError;
 use crate::cli::exit::Exit;
 use crate::cli::run::print;
@@ -60,7 +62,9 @@ fn recorded(state: &Path) -> Result<Value, CliError> {
 /// A few lines for a person.
 fn text(live: bool, status: &Value) -> String {
     let word = |name: &str| status.get(name).and_then(Value::as_str).map(plain);
-    let number = |name: &str| status.get(name).filter(|value| !value.is_null()).map(ToString::to_string);
+    let float = |name: &str| status.get(name).and_then(Value::as_f64);
+    // A score that is whole is told without decimals, as everywhere.
+    let number = |name: &str| float(name).map(|number| number.to_string());
     let or_none = |name: &str| number(name).unwrap_or_else(|| "none".to_owned());
     let mut lines = Vec::new();
     let phase = word("phase").unwrap_or_default();
@@ -77,14 +81,15 @@ fn text(live: bool, status: &Value) -> String {
         or_none("kept"),
         or_none("settled")
     ));
-    let of =
-        |name: &str, unit: &str| number(name).map(|most| format!(" of {most}{unit}")).unwrap_or_default();
+    let of = |most: Option<String>| most.map(|most| format!(" of {most}")).unwrap_or_default();
+    let usd = |name: &str| float(name).map(|cost| Usd(cost).to_string());
+    let secs = |name: &str| float(name).map(duration);
     lines.push(format!(
-        "spent {} USD{}, {} s{}",
-        or_none("spent"),
-        of("max_cost", ""),
-        or_none("elapsed_secs"),
-        of("max_secs", "")
+        "spent {} USD{}, {}{}",
+        usd("spent").unwrap_or_else(|| "0".to_owned()),
+        of(usd("max_cost")),
+        secs("elapsed_secs").unwrap_or_else(|| duration(0.0)),
+        of(secs("max_secs"))
     ));
     if let Some(regime) = word("regime") {
         lines.push(format!("regime {regime}"));
@@ -102,22 +107,43 @@ fn text(live: bool, status: &Value) -> String {
     lines.join("\n")
 }
 
+/// Seconds for a person: `12.5s`, `2m 05s`, `1h 02m 03s`.
+fn duration(secs: f64) -> String {
+    if secs < 60.0 {
+        return format!("{}s", (secs * 10.0).round() / 10.0);
+    }
+    let whole = Duration::try_from_secs_f64(secs).unwrap_or(Duration::MAX).as_secs();
+    match (whole / 3600, whole / 60 % 60, whole % 60) {
+        (0, minutes, secs) => format!("{minutes}m {secs:02}s"),
+        (hours, minutes, secs) => format!("{hours}h {minutes:02}m {secs:02}s"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn seconds_are_told_as_a_person_tells_them() {
+        for (secs, expect) in
+            [(0.0, "0s"), (12.54, "12.5s"), (60.0, "1m 00s"), (125.9, "2m 05s"), (3723.4, "1h 02m 03s")]
+        {
+            assert_eq!(duration(secs), expect);
+        }
+    }
+
+    #[test]
     fn a_run_is_told_in_a_few_lines() {
         let status = json!({
             "phase": "parked", "iter": 3, "iters_total": 20, "settled": 3, "kept": 1, "baseline_score": 1.0,
-            "best_score": null, "spent": 0.5, "max_cost": 2.0, "elapsed_secs": 12.5, "max_secs": null,
+            "best_score": null, "spent": 1.2000000000000002, "max_cost": 2.0, "elapsed_secs": 12.5, "max_secs": 3723.0,
             "waiting": { "handle": "gpu\u{1b}", "trace_id": "t", "mode": "block" },
             "owed": [{ "key": "k", "input": "steer" }],
         });
         insta::assert_snapshot!(text(true, &status), @r"
         live: parked, iteration 3 of 20
-        best none (baseline 1.0), 1 of 3 kept
-        spent 0.5 USD of 2.0, 12.5 s
+        best none (baseline 1), 1 of 3 kept
+        spent 1.2 USD of 2, 12.5s of 1h 02m 03s
         the agent asks for gpu\u{1b} (block, t): `crucible approve` or `deny`
         owed: steer k
         ");

@@ -1,8 +1,12 @@
 //! Turns a line that a step says and the line that stands there into agreement, or what differs.
 //! It refuses to compare what no step decides: texts, times, patches.
 
+use serde::Serialize;
+use serde_json::Value;
+
 use super::infer::name;
 use crate::log::{RowWire, SessionEvent};
+use crate::report::plain;
 
 /// Whether both say the same of everything that a step decides.
 ///
@@ -18,12 +22,20 @@ pub(super) fn agree(expected: &SessionEvent, found: &SessionEvent) -> Result<(),
         (E::AgentStart { iter }, E::AgentStart { iter: found }) => same("iter", iter, found),
         (
             E::TaskResult { task, status, iter, metric, .. },
-            E::TaskResult { task: of, status: found, iter: at, metric: score, .. },
+            E::TaskResult { task: of, status: found_status, iter: at, metric: score, .. },
         ) => {
             same("task", task, of)?;
             same("iter", iter, at)?;
-            same("status", status, found)?;
-            same("metric", metric, score)
+            same("status", status, found_status)?;
+            same("metric", metric, score)?;
+            same("cost_usd, input_tokens, output_tokens", &used(expected), &used(found))
+        }
+        (E::AgentLost { iter, .. }, E::AgentLost { iter: at, .. }) => {
+            same("iter", iter, at)?;
+            same("cost_usd, input_tokens, output_tokens", &used(expected), &used(found))
+        }
+        (E::Budget { .. }, E::Budget { .. }) => {
+            same("spent, input_tokens, output_tokens", &used(expected), &used(found))
         }
         (E::Row { row, solved }, E::Row { row: found, solved: won }) => {
             rows(row, found)?;
@@ -73,13 +85,40 @@ fn rows(expected: &RowWire, found: &RowWire) -> Result<(), String> {
     same("decision", decision, &found.decision)
         .and_then(|()| same("score", score, &found.score))
         .and_then(|()| same("tiebreak", &expected.tiebreak, &found.tiebreak))
+        .and_then(|()| same("cost_usd", &expected.cost_usd, &found.cost_usd))
         .and_then(|()| same("kept_snap", &expected.kept_snap, &found.kept_snap))
         .map_err(|why| format!("in the row of iteration {}, {why}", expected.iter))
 }
 
-fn same<T: PartialEq + std::fmt::Debug>(what: &str, expected: &T, found: &T) -> Result<(), String> {
+/// What a line says that was used: US dollars, and tokens read and written.
+fn used(line: &SessionEvent) -> (Option<f64>, Option<u64>, Option<u64>) {
+    use SessionEvent as E;
+    match line {
+        E::TaskResult { cost_usd: cost, input_tokens, output_tokens, .. }
+        | E::Budget { spent: cost, input_tokens, output_tokens, .. } => {
+            (Some(*cost), *input_tokens, *output_tokens)
+        }
+        E::AgentLost { cost_usd, input_tokens, output_tokens, .. } => {
+            (*cost_usd, *input_tokens, *output_tokens)
+        }
+        _ => (None, None, None),
+    }
+}
+
+pub(super) fn same<T: PartialEq + Serialize>(what: &str, expected: &T, found: &T) -> Result<(), String> {
     if expected == found {
         return Ok(());
     }
-    Err(format!("`{what}` was to be {expected:?}, and is {found:?}"))
+    let words = |value: &T| serde_json::to_value(value).map(|value| words(&value)).unwrap_or_default();
+    Err(format!("`{what}` was to be {}, and is {}", words(expected), words(found)))
+}
+
+/// A value as a person reads it.
+fn words(value: &Value) -> String {
+    match value {
+        Value::Null => "nothing".to_owned(),
+        Value::String(text) => plain(text),
+        Value::Array(items) => items.iter().map(words).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
+    }
 }

@@ -63,7 +63,9 @@ pub(super) fn infer(state: &State, line: &SessionEvent) -> Result<EventKind, Str
         (Stage::Snapshotting, SessionEvent::Row { row, .. }) => Ok(EventKind::Snapshotted(
             row.kept_snap.clone().ok_or_else(|| without(&row.note, settling::NOT_KEPT)),
         )),
-        (stage, line) => Err(format!("a `{}` cannot come while the run is {stage:?}", name(line))),
+        (stage, line) => {
+            Err(format!("a `{}` cannot come where the run waits for `{}`", name(line), stage.token()))
+        }
     }
 }
 

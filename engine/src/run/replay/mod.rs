@@ -4,7 +4,7 @@
 mod agree;
 mod infer;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -16,7 +16,7 @@ use super::state::{State, Terms};
 use super::step::step;
 use crate::admission::Settled;
 use crate::decide::Rule;
-use crate::log::{Entry, Phase, PlanTask, SessionEvent};
+use crate::log::{Entry, Outcome, Phase, PlanTask, SessionEvent};
 use crate::score::Direction;
 
 /// The first line that does not follow from those before it.
@@ -46,6 +46,10 @@ pub struct Replay {
     max_time: Option<Duration>,
     settled: Settled,
     lines: u64,
+    /// The sequence number of the last line that had one.
+    seq: Option<u64>,
+    /// The inputs that were taken up.
+    heard: BTreeSet<String>,
     times: Times,
     /// When the last line was written, as it says.
     last: String,
@@ -70,6 +74,8 @@ pub struct Replayed {
     pub max_time: Option<Duration>,
     /// The inputs that were settled by what the log says, whether the ledger knows it or not.
     pub settled: Settled,
+    /// The keys of the inputs that were taken up.
+    pub heard: BTreeSet<String>,
     /// Readable lines.
     pub lines: u64,
 }
@@ -111,6 +117,8 @@ impl Replay {
             max_time: None,
             settled: Settled::new(),
             lines: 0,
+            seq: None,
+            heard: BTreeSet::new(),
             times: Times::default(),
             last: String::new(),
         }
@@ -128,7 +136,24 @@ impl Replay {
     /// [`Divergence`] when it does not follow.
     pub fn see(&mut self, entry: &Entry) -> Result<(), Divergence> {
         self.lines = self.lines.saturating_add(1);
-        let told = match &entry.event {
+        let told = self.counts(entry).and_then(|()| self.follows(entry));
+        if let Some(ts) = &entry.ts {
+            self.last.clone_from(ts);
+        }
+        told.map_err(|why| Divergence { line: self.lines, seq: entry.seq, why })
+    }
+
+    /// Lines are numbered one by one. Those of before there were numbers have none.
+    fn counts(&mut self, entry: &Entry) -> Result<(), String> {
+        let Some(seq) = entry.seq else { return Ok(()) };
+        match self.seq.replace(seq) {
+            Some(before) => agree::same("seq", &before.saturating_add(1), &seq),
+            None => Ok(()),
+        }
+    }
+
+    fn follows(&mut self, entry: &Entry) -> Result<(), String> {
+        match &entry.event {
             SessionEvent::Agent { .. }
             | SessionEvent::AgentSession { .. }
             | SessionEvent::Note { .. }
@@ -145,10 +170,10 @@ impl Replay {
                 Ok(())
             }
             SessionEvent::Phase { phase: Phase::Starting | Phase::Preflight, .. } => Ok(()),
-            SessionEvent::Shutdown { .. } => {
+            SessionEvent::Shutdown { outcome, .. } => {
                 self.times.see(stamp(entry));
                 self.closed = true;
-                Ok(())
+                self.ends(*outcome)
             }
             // A process that cannot set the workspace up says so without a step.
             SessionEvent::Finished if !matches!(self.expected.front(), Some(SessionEvent::Finished)) => {
@@ -164,12 +189,27 @@ impl Replay {
             SessionEvent::PlanAdmitted { graph, .. } if !graph.is_empty() => {
                 self.admit(graph).and_then(|()| self.match_or_infer(entry))
             }
+            SessionEvent::Input(input) => {
+                self.heard.insert(input.key.clone());
+                self.match_or_infer(entry)
+            }
             _ => self.match_or_infer(entry),
-        };
-        if let Some(ts) = &entry.ts {
-            self.last.clone_from(ts);
         }
-        told.map_err(|why| Divergence { line: self.lines, seq: entry.seq, why })
+    }
+
+    /// The last line of a process: the outcome is the loop's, or that of one that did not come so far.
+    fn ends(&mut self, outcome: Outcome) -> Result<(), String> {
+        if let Some(missing) = self.expected.front() {
+            return Err(format!("a `{}` was to come, and a `shutdown` came", infer::name(missing)));
+        }
+        match self.state.as_ref().and_then(|state| state.outcome) {
+            Some(decided) => agree::same("outcome", &decided, &outcome),
+            None if matches!(outcome, Outcome::Error | Outcome::Stopped | Outcome::Budget) => Ok(()),
+            None => {
+                let why = "nothing before it ends the run, and the outcome is";
+                Err(format!("{why} {}", outcome.token()))
+            }
+        }
     }
 
     /// Takes up the graph that the run's manifest brought.
@@ -252,6 +292,7 @@ impl Replay {
             goal: self.goal.unwrap_or_default(),
             max_time: self.max_time,
             settled: self.settled,
+            heard: self.heard,
             lines: self.lines,
         })
     }

@@ -2,6 +2,7 @@
 //! It refuses to know how an iteration was settled.
 
 use super::Fold;
+use crate::agent::Usd;
 use crate::log::{Durability, EndingCause, Outcome, Phase, SessionEvent};
 use crate::run::effect::Effect;
 use crate::run::event::Interrupt;
@@ -38,6 +39,7 @@ impl Fold {
         let most = self.state.max_cost()?;
         let spent = self.state.spent();
         (spent >= most).then(|| {
+            let (spent, most) = (Usd(spent), Usd(most));
             format!("the cost ceiling refused the turn of iteration {iter}: ${spent} of ${most} are spent")
         })
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use driver::TransportClass;
 
 use super::Fold;
-use crate::agent::{Brief, Escalation, Usage};
+use crate::agent::{Brief, Escalation, Usage, Usd};
 use crate::log::{Decision, Durability, EscalationWire, Phase, SessionEvent, TaskStatus, TurnWire};
 use crate::run::effect::{Effect, Job};
 use crate::run::event::{Candidate, TurnReport};
@@ -68,6 +68,7 @@ impl Fold {
         let Some((reserved, cost)) = current.reserved.zip(usage.cost_usd) else { return };
         if cost > reserved {
             current.reserved = None;
+            let (cost, reserved) = (Usd(cost), Usd(reserved));
             self.note(format!("the turn has used ${cost}, of ${reserved} that were left: ending it"));
             self.effects.push(Effect::Cancel);
         }

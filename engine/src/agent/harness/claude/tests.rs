@@ -1,5 +1,5 @@
 use super::*;
-use crate::agent::harness::{Budget, McpServer};
+use crate::agent::harness::{Budget, McpServer, Secrets};
 
 fn call(ask: &Ask<'_>) -> Call {
     Claude { root: true }.call(ask)
@@ -9,7 +9,8 @@ fn read(lines: &[&str]) -> (Box<dyn Decoder>, Vec<AgentEvent>) {
     let mut decoder = Claude { root: false }.decoder(&Ask::default()).unwrap();
     let (mut events, mut budget) = (Vec::new(), Budget::default());
     let mut tell = |event| events.push(event);
-    let mut teller = Teller::new(&mut tell, &[], &mut budget);
+    let secrets = Secrets::default();
+    let mut teller = Teller::new(&mut tell, &secrets, &mut budget);
     for line in lines {
         decoder.line(Line::Whole(line.as_bytes()), &mut teller);
     }

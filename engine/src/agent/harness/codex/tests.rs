@@ -1,5 +1,5 @@
 use super::*;
-use crate::agent::harness::{Budget, McpServer};
+use crate::agent::harness::{Budget, McpServer, Secrets};
 
 const ID: &str = "01a22cc2-689c-7c50-9474-f4233299f286";
 const STARTED: &str = r#"{"type":"thread.started","thread_id":"01a22cc2-689c-7c50-9474-f4233299f286"}"#;
@@ -11,7 +11,8 @@ fn read(ask: &Ask<'_>, lines: &[&str]) -> (Box<dyn Decoder>, Vec<AgentEvent>) {
     let mut decoder = Codex.decoder(ask).unwrap();
     let (mut events, mut budget) = (Vec::new(), Budget::default());
     let mut tell = |event| events.push(event);
-    let mut teller = Teller::new(&mut tell, &[], &mut budget);
+    let secrets = Secrets::default();
+    let mut teller = Teller::new(&mut tell, &secrets, &mut budget);
     for line in lines {
         decoder.line(Line::Whole(line.as_bytes()), &mut teller);
     }
