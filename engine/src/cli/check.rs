@@ -22,7 +22,7 @@ use crate::plan::{Inference, Model, Overrides, RepoPlan, RunPlan, SandboxPlan};
 use crate::report::plain;
 use crate::run::begin::{RunError, broker, enclosure, gateway, ground, measure, runner, self_test, spec};
 use crate::run::tail::{self, LogEnd};
-use crate::run::turns::variables;
+use crate::run::turns::keys;
 use crate::sys::env::Environment;
 use crate::sys::fs::{RelPath, Root, copy_tree, create_private_dir};
 use crate::sys::keeper::Keeper;
@@ -86,7 +86,7 @@ fn look(args: &CheckArgs) -> Result<Exit, CliError> {
     findings.errors.extend(plan.refusals(&env).iter().map(|refusal| format!("failed to {refusal}")));
     findings
         .warnings
-        .extend(variables(&plan, &env).err().map(|error| format!("the first turn would fail to {error}")));
+        .extend(keys(&plan, &env).err().map(|error| format!("the first turn would fail to {error}")));
     let lints = warnings(&plan).into_iter();
     findings.warnings.extend(lints.map(|lint| format!("{}: {}", lint.subject, lint.message)));
     findings.trust = plan.agent.sandbox.iter().flat_map(trust).collect();
@@ -138,6 +138,11 @@ fn describe(plan: &RunPlan) -> String {
     lines.push(("agent", carried(plan)));
     lines.extend(plan.agent.command.iter().map(|command| ("agent_cmd", command.to_string())));
     lines.extend(model(&plan.agent.model));
+    lines.extend(plan.agent.tasks.iter().map(|task| {
+        let session = task.session.iter().map(|session| format!(", session {session}")).collect::<String>();
+        let effort = task.effort.iter().map(|effort| format!(", effort {effort}")).collect::<String>();
+        ("task", format!("{}: {}, model {}{effort}{session}", task.name, task.model.harness, task.model.name))
+    }));
     lines.extend(plan.agent.sandbox.iter().flat_map(trust).map(|line| ("trust", line)));
     lines.extend(plan.world.apply_cmd.as_ref().map(|command| ("apply_cmd", command.to_string())));
     if let Some((snapshot, restore)) = &plan.world.snapshot_restore {

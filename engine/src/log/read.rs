@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::row::RowWire;
-use super::wire::SessionEvent;
+use super::wire::{BlockedWire, SessionEvent};
 use super::word::TaskStatus;
 use crate::score::Score;
 
@@ -85,16 +85,21 @@ struct TaskLine {
     metric: Option<Score>,
     #[serde(default)]
     output: Option<Value>,
+    #[serde(default)]
+    recorded: Option<Value>,
     note: String,
     secs: f64,
     #[serde(default)]
     transport: Option<String>,
+    #[serde(default)]
+    blocked: Option<BlockedWire>,
 }
 
 impl From<TaskLine> for SessionEvent {
     fn from(line: TaskLine) -> SessionEvent {
         let TaskLine { task, status, plan_version, task_kind, iter, attempts, cost_usd, .. } = line;
-        let TaskLine { input_tokens, output_tokens, metric, output, note, secs, transport, .. } = line;
+        let TaskLine { input_tokens, output_tokens, metric, output, recorded, .. } = line;
+        let TaskLine { note, secs, transport, blocked, .. } = line;
         SessionEvent::TaskResult {
             task,
             status,
@@ -107,9 +112,11 @@ impl From<TaskLine> for SessionEvent {
             output_tokens,
             metric,
             output,
+            recorded,
             note,
             secs,
             transport,
+            blocked,
         }
     }
 }
@@ -261,6 +268,8 @@ mod tests {
             output_tokens: Some(2),
             metric: Score::new(0.5),
             output: Some(serde_json::json!({"valid": true})),
+            recorded: Some(serde_json::json!({"changed": true})),
+            blocked: Some(BlockedWire { reason: "budget_ceiling".into(), task: Some("t".into()) }),
             note: "é\n".into(),
             secs: 1.5,
             transport: Some("provider".into()),

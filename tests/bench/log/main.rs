@@ -129,7 +129,7 @@ fn answer(job: &Job, iter: u32) -> EventKind {
         EventKind::Task(Box::new(TaskEnd { task, report, killed, frozen_restored, secs: 0.25 }))
     };
     match *job {
-        Job::Propose { task, .. } => end(task, TaskReport::Proposed(Box::default())),
+        Job::Propose { task, .. } | Job::Agent { task, .. } => end(task, TaskReport::Turned(Box::default())),
         Job::Record { task, .. } => {
             let diff = "diff --git a/counter.txt b/counter.txt\n--- a/counter.txt\n+++ b/counter.txt\n@@ -1 +1 @@\n-1\n+2\n";
             let candidate = Candidate {
