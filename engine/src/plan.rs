@@ -23,6 +23,7 @@ mod limits;
 mod places;
 mod reach;
 mod sandbox;
+mod task;
 mod tool;
 
 use places::{check_apart, check_injects, check_relays, check_repo, check_shown, state_dir};
@@ -35,6 +36,7 @@ pub use judge::{ConfinedPlan, JudgePlan};
 pub use limits::Limits;
 pub use reach::{Refusal, VALUE_LEAST};
 pub use sandbox::SandboxPlan;
+pub use task::TaskPlan;
 pub use tool::{Tool, ToolError};
 
 /// The file by which operators steer, beside the manifest.
@@ -151,6 +153,8 @@ pub struct AgentPlan {
     pub tool: Option<Tool>,
     /// The durable conversation that all turns belong to; without one each is a new one.
     pub session: Option<SessionName>,
+    /// The agent tasks of each iteration.
+    pub tasks: Vec<TaskPlan>,
     /// The skills that stand in the workspace anew for each turn.
     pub toolbox: Option<Toolbox>,
     /// Variables for it.
@@ -230,6 +234,7 @@ impl RunPlan {
         } = pack;
         let model = Model::resolve(&manifest.agent, &overrides.inference)?;
         let session = session(manifest.workflow.as_ref(), model.harness)?;
+        let tasks = task::tasks(manifest.workflow.as_ref(), &manifest.agent, &overrides.inference)?;
         let in_place = manifest.workspace.dir == WorkspaceDir::InPlace;
         let manifest_frozen = in_place
             && !thawed.iter().any(|thawed| matches!(thawed, Thawed::Manifest | Thawed::ManifestNotInBase));
@@ -260,6 +265,7 @@ impl RunPlan {
             injects,
             agent: AgentPlan {
                 session,
+                tasks,
                 toolbox,
                 ..agent(
                     manifest.agent,
@@ -282,21 +288,24 @@ impl RunPlan {
         })
     }
 
-    /// Finds the program of the harness on this machine, shows it in the sandbox, and lets it connect there. `path` is what
+    /// Finds the programs of the harnesses on this machine, shows them in the sandbox, and lets them connect there. `path` is what
     /// `PATH` holds.
     ///
     /// # Errors
     /// When it is not installed.
     pub fn equip(&mut self, path: Option<&OsStr>) -> Result<(), ToolError> {
-        let agent = &mut self.agent;
-        if agent.model.harness == Harness::Command {
-            return Ok(());
+        let AgentPlan { model, tool, tasks, sandbox, .. } = &mut self.agent;
+        let of_tasks = tasks.iter_mut().map(|task| (task.model.harness, &mut task.tool));
+        for (harness, tool) in [(model.harness, tool)].into_iter().chain(of_tasks) {
+            if harness == Harness::Command {
+                continue;
+            }
+            let found = Tool::find(harness.token(), path)?;
+            if let Some(sandbox) = sandbox {
+                sandbox.show(&found)?;
+            }
+            *tool = Some(found);
         }
-        let tool = Tool::find(agent.model.harness.token(), path)?;
-        if let Some(sandbox) = &mut agent.sandbox {
-            sandbox.show(&tool)?;
-        }
-        agent.tool = Some(tool);
         Ok(())
     }
 
@@ -310,6 +319,13 @@ impl RunPlan {
             measure_cmd: self.judge.measure_cmd.as_str(),
             direction: self.judge.direction,
         })
+    }
+}
+
+impl AgentPlan {
+    /// The models of all turns, the proposals' first.
+    pub fn models(&self) -> impl Iterator<Item = &Model> {
+        [&self.model].into_iter().chain(self.tasks.iter().map(|task| &task.model))
     }
 }
 
@@ -361,6 +377,7 @@ fn agent(agent: Agent, model: Model, method: Option<String>, goal: String, besid
         model,
         tool: None,
         session: None,
+        tasks: Vec::new(),
         toolbox: None,
         isolated: agent.isolated,
         env: agent.env,

@@ -1,5 +1,7 @@
 //! Contract §1.3 and note N16: a run whose iteration is the manifest's own graph of tasks.
 
+mod agents;
+
 use crate::support::{COUNT, Pack, RAISE};
 
 /// The four steps under other names, in another order than they run in.
@@ -55,7 +57,18 @@ fn what_cannot_be_run_is_refused_before_anything_is_spent() {
         "[[workflow.task]]\nname = \"critic\"\nkind = \"agent\"\nprompt = \"p\"\ndepends_on = [\"invent\"]\n";
     let session = RENAMED.replace("op = \"propose\"", "op = \"propose\"\nsession = \"solver\"");
     for (workflow, code, expected) in [
-        (format!("{RENAMED}{critic}"), 3, "`critic`: kind = \"agent\" is not in this build"),
+        (
+            format!("{RENAMED}{critic}isolation = \"worktree\"\n"),
+            3,
+            "isolation = \"worktree\" is not in this build",
+        ),
+        (format!("{RENAMED}{critic}effort = \"high\"\n"), 2, "the harness \"command\" has no flag for it"),
+        (format!("{RENAMED}{critic}harness = \"codex\"\n"), 2, "choose a model for the harness \"codex\""),
+        (
+            format!("{RENAMED}{critic}session = \"s\"\n"),
+            2,
+            "keep the session `s`: it needs agent.session.persist",
+        ),
         (
             RENAMED.replace("depends_on = [\"invent\"]", "depends_on = [\"invnet\"]"),
             3,

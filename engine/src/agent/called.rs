@@ -15,6 +15,8 @@ pub struct Called {
     pub program: Option<PathBuf>,
     /// The model's name.
     pub model: String,
+    /// How much the model is to think, for harnesses that have a flag for it.
+    pub effort: Option<&'static str>,
     /// Where the model is, for harnesses that read no variable for it.
     pub endpoint: Option<String>,
     /// The server of tools that turns are offered.
@@ -27,9 +29,9 @@ impl Called {
     /// The call of one turn and the reader of its output.
     #[must_use]
     pub fn turn(&self, conversation: Option<Conversation<'_>>, cost_left: Option<f64>) -> (Call, Stream) {
-        let Called { harness, program, model, endpoint, mcp, secrets } = self;
+        let Called { harness, program, model, effort, endpoint, mcp, secrets } = self;
         let endpoint = endpoint.as_deref();
-        let ask = Ask { model, endpoint, conversation, cost_left, mcp: mcp.as_ref() };
+        let ask = Ask { model, effort: *effort, endpoint, conversation, cost_left, mcp: mcp.as_ref() };
         let mut call = harness.call(&ask);
         if let Some(program) = program {
             call.program = program.display().to_string();

@@ -102,6 +102,15 @@ pub fn delta(status: &str, steer: &str) -> String {
     text
 }
 
+/// What a task is told that begins the conversation of the proposals: what that is about, and then its own prompt.
+#[must_use]
+pub fn first(method: &str, own: &str) -> String {
+    format!(
+        "{}\n\nThat is what this conversation is about. For now do the following task of it, and nothing else:\n\n{own}",
+        method.trim_end()
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -24,7 +24,7 @@ use crate::plan::{Inference, Overrides, RepoPlan, RunPlan};
 use crate::report::plain;
 use crate::run::begin::{RunError, broker, enclosure, gateway, ground, measure, runner, self_test, spec};
 use crate::run::tail::{self, LogEnd};
-use crate::run::turns::{relays, variables};
+use crate::run::turns::{keys, relays};
 use crate::sys::env::Environment;
 use crate::sys::fs::{RelPath, Root, copy_tree, create_private_dir};
 use crate::sys::keeper::Keeper;
@@ -88,7 +88,7 @@ fn look(args: &CheckArgs) -> Result<Exit, CliError> {
     findings.errors.extend(plan.refusals(&env).iter().map(|refusal| format!("failed to {refusal}")));
     findings
         .warnings
-        .extend(variables(&plan, &env).err().map(|error| format!("the first turn would fail to {error}")));
+        .extend(keys(&plan, &env).err().map(|error| format!("the first turn would fail to {error}")));
     let lints = warnings(&plan).into_iter();
     findings.warnings.extend(lints.map(|lint| format!("{}: {}", lint.subject, lint.message)));
     findings.trust = plan.agent.sandbox.iter().flat_map(trust).collect();

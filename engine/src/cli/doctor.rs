@@ -14,7 +14,7 @@ use super::run::{load, print, runtime};
 use crate::manifest::Harness;
 use crate::plan::{Inference, Overrides, RunPlan};
 use crate::report::plain;
-use crate::run::turns::variables;
+use crate::run::turns::keys;
 use crate::sys::chain;
 use crate::sys::env::Environment;
 use crate::sys::process::{Output, Tool, find_program};
@@ -61,7 +61,7 @@ struct Part {
 /// What a pack needs. Without one nothing is but git.
 #[derive(Debug, Default)]
 struct Needs {
-    harness: Option<Harness>,
+    harnesses: Vec<Harness>,
     sandbox: bool,
     key: Option<String>,
 }
@@ -85,7 +85,7 @@ pub fn doctor(args: &DoctorArgs) -> Result<Exit, CliError> {
     let needs = plan.as_ref().map(|plan| Needs::of(plan, &env)).unwrap_or_default();
     let mut parts = vec![runtime.block_on(program("git", "git", true, &env, "install git"))];
     for harness in Harness::ALL {
-        parts.push(runtime.block_on(self::harness(harness, needs.harness == Some(harness), &env)));
+        parts.push(runtime.block_on(self::harness(harness, needs.harnesses.contains(&harness), &env)));
     }
     parts.push(sandbox(needs.sandbox)?);
     parts.push(gateway());
@@ -108,9 +108,9 @@ pub fn doctor(args: &DoctorArgs) -> Result<Exit, CliError> {
 impl Needs {
     fn of(plan: &RunPlan, env: &Environment) -> Needs {
         Needs {
-            harness: Some(plan.agent.model.harness),
+            harnesses: plan.agent.models().map(|model| model.harness).collect(),
             sandbox: plan.agent.sandbox.is_some() || plan.judge.confined.is_some(),
-            key: variables(plan, env).err().map(|error| format!("the first turn would fail to {error}")),
+            key: keys(plan, env).err().map(|error| format!("the first turn would fail to {error}")),
         }
     }
 }

@@ -163,7 +163,8 @@ impl CliError {
             CliError::Dial(_) | CliError::Read(_) => Exit::Failure,
             CliError::Run(
                 RunError::State(StateError::Unfinished { .. } | StateError::Lock(LockError::Held { .. }))
-                | RunError::Diverged { .. },
+                | RunError::Diverged { .. }
+                | RunError::OtherGraph,
             )
             | CliError::Gateway(driver::GatewayError::Busy(_)) => Exit::State,
             CliError::Run(RunError::Systems(_)) => Exit::Usage,
@@ -219,6 +220,9 @@ impl CliError {
             }
             CliError::Run(RunError::State(StateError::Unfinished { .. })) => Some(
                 "--resume goes on with it, --fresh puts it away under `archive` and starts anew".to_owned(),
+            ),
+            CliError::Run(RunError::OtherGraph) => Some(
+                "put the table back as it was, or begin anew with `--fresh`, which puts the old run away".to_owned(),
             ),
             CliError::Run(RunError::Diverged { .. }) => {
                 Some("--fresh puts it away under `archive` and starts anew".to_owned())

@@ -111,6 +111,10 @@ fn plan(
     }
     remarks.extend(plan.remarks().iter().map(|remark| format!("warning: {remark}")));
     remarks.extend(plan.agent.model.told().into_iter().map(|line| format!("inference: {line}")));
+    for task in &plan.agent.tasks {
+        let replaced = task.model.replaced.iter();
+        remarks.extend(replaced.map(|what| format!("inference: in the task `{}` {what}", task.name)));
+    }
     Ok((plan, remarks))
 }
 

@@ -16,6 +16,6 @@ pub use operator::{ApprovalOutcome, AskMode, AskWire, InputWire};
 pub use read::{Entry, Lines, LogReader, ReadError};
 pub use row::{Decision, Evidence, FrozenHash, RowWire};
 pub use turn::{EscalationWire, TurnWire};
-pub use wire::{OutputCounts, PlanTask, SessionEvent};
+pub use wire::{BlockedWire, OutputCounts, PlanTask, SessionEvent};
 pub use word::{EndingCause, Outcome, Phase, RecoveryClass, TaskStatus};
 pub use write::{Durability, LogError, SessionLog};

@@ -158,6 +158,7 @@ impl Iterator for LogReader {
 
 #[cfg(test)]
 mod tests {
+    use super::super::wire::BlockedWire;
     use super::*;
     use crate::log::{RowWire, TaskStatus};
     use crate::score::Score;
@@ -198,6 +199,8 @@ mod tests {
             output_tokens: Some(2),
             metric: Score::new(0.5),
             output: Some(serde_json::json!({"valid": true})),
+            recorded: Some(serde_json::json!({"changed": true})),
+            blocked: Some(BlockedWire { reason: "budget_ceiling".into(), task: Some("t".into()) }),
             note: "é\n".into(),
             secs: 1.5,
             transport: Some("provider".into()),

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::agent::AgentEvent;
 use super::read::Entry;
 use super::row::{Decision, RowWire};
-use super::wire::SessionEvent;
+use super::wire::{BlockedWire, SessionEvent};
 use super::word::{Phase, TaskStatus};
 use crate::score::Score;
 
@@ -57,8 +57,16 @@ macro_rules! lines {
 lines! {
     "row" RowLine { row: LeanRow, solved: bool, } => |row: LeanRow, solved| SessionEvent::Row { row: Box::new(row.whole()), solved };
     "phase" PhaseLine { phase: Phase, iter: u32, } => |phase, iter| SessionEvent::Phase { phase, iter };
-    "agent_start" StartLine { iter: u32, } => |iter| SessionEvent::AgentStart { iter };
-    "agent" SaidLine { event: Said, } => |_: Said| SessionEvent::Agent { event: AgentEvent::Other };
+    "agent_start" StartLine {
+        iter: u32,
+        #[serde(default)]
+        task: Option<String>,
+    } => |iter, task| SessionEvent::AgentStart { iter, task };
+    "agent" SaidLine {
+        event: Said,
+        #[serde(default)]
+        task: Option<String>,
+    } => |_: Said, task| SessionEvent::Agent { event: AgentEvent::Other, task };
     "budget" BudgetLine {
         spent: f64,
         elapsed_secs: f64,
@@ -86,12 +94,19 @@ lines! {
         metric: Option<Score>,
         #[serde(default)]
         output: Option<Value>,
+        #[serde(default)]
+        recorded: Option<Value>,
         note: String,
         secs: f64,
         #[serde(default)]
         transport: Option<String>,
-    } => |task, status, plan_version, task_kind, iter, attempts, cost_usd, input_tokens, output_tokens, metric, output, note, secs, transport| {
-        SessionEvent::TaskResult { task, status, plan_version, task_kind, iter, attempts, cost_usd, input_tokens, output_tokens, metric, output, note, secs, transport }
+        #[serde(default)]
+        blocked: Option<BlockedWire>,
+    } => |task, status, plan_version, task_kind, iter, attempts, cost_usd, input_tokens, output_tokens, metric, output, recorded, note, secs, transport, blocked| {
+        SessionEvent::TaskResult {
+            task, status, plan_version, task_kind, iter, attempts, cost_usd, input_tokens, output_tokens, metric, output, recorded, note, secs,
+            transport, blocked,
+        }
     };
 }
 
@@ -189,7 +204,7 @@ mod tests {
                         (plain.evidence, plain.candidate_md, plain.frozen);
                     SessionEvent::Row { row, solved }
                 }
-                SessionEvent::Agent { .. } => SessionEvent::Agent { event: AgentEvent::Other },
+                SessionEvent::Agent { task, .. } => SessionEvent::Agent { event: AgentEvent::Other, task },
                 other => other,
             };
             assert_eq!(lean.event, event, "{line}");
@@ -203,10 +218,12 @@ mod tests {
             r#""phase","phase":"iteration","iter":3}"#,
             r#""phase","new":{"kind":"row"},"phase":"iteration","iter":3}"#,
             r#""agent_start","iter":3}"#,
+            r#""agent_start","iter":3,"task":"t"}"#,
+            r#""agent","task":"t","event":{"type":"tokens"}}"#,
             r#""agent","event":{"type":"raw","stream":"stdout","text":"x"}}"#,
             r#""agent","event":{"type":"to come"}}"#,
             r#""budget","spent":0.1,"elapsed_secs":1e2,"input_tokens":3}"#,
-            r#""task_result","task":"m","status":"fail","plan_version":1,"task_kind":"measure","iter":3,"attempts":2,"cost_usd":0.1,"input_tokens":1,"output_tokens":2,"metric":0.5,"output":{"valid":true},"note":"\u00e9\n","secs":1.5,"transport":"provider"}"#,
+            r#""task_result","task":"m","status":"fail","plan_version":1,"task_kind":"measure","iter":3,"attempts":2,"cost_usd":0.1,"input_tokens":1,"output_tokens":2,"metric":0.5,"output":{"valid":true},"recorded":{"changed":true},"blocked":{"reason":"budget_ceiling","task":"t"},"note":"\u00e9\n","secs":1.5,"transport":"provider"}"#,
             r#""row","row":{"iter":3,"decision":"keep","note":"n\"","detail":{"a":1},"diff":"d\n\u0000","diffstat":"s","score":2.5,"tiebreak":1,"total":3,"phase":"wide","kept_snap":"abc","evidence":[{"task":"a","disposition":"b","note":"c"}],"candidate_md":"m","candidate":"c","killed":["k"],"frozen_restored":["f"],"frozen":[{"path":"p","before":"b","after":null}],"dropped":["d"],"unchanged":true,"cost_usd":0.5,"secs":1.5,"new":[1]},"solved":true}"#,
             r#""row","row":{"iter":3,"decision":"discard"},"solved":false}"#,
         ] {

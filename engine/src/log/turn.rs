@@ -44,6 +44,12 @@ pub struct TurnWire {
     /// Whether it ended before the agent had its prompt.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unstarted: bool,
+    /// The agent task whose turn it was; absent for a proposal (our addition).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
+    /// `PLAN_TASK_RESULT.json`, the result of an agent task (our addition).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<Value>,
     /// Processes that outlived the turn and were ended, by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub killed: Vec<String>,

@@ -33,10 +33,26 @@ pub struct OutputCounts {
 pub struct PlanTask {
     /// Its name.
     pub name: String,
-    /// The step of the engine's that it is.
+    /// The step of the engine's that it is, or `agent`.
     pub op: String,
     /// The tasks that it waits for, by name.
     pub depends_on: Vec<String>,
+    /// Whether the iteration goes on without it when it fails.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub advisory: bool,
+    /// Which of the tasks that it waits for must have passed, where that is not all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub join: Option<String>,
+}
+
+/// Why a task was not run (contract §7, `blocked`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockedWire {
+    /// `required_task_failed`, `budget_ceiling` or `dependency_did_not_pass`.
+    pub reason: String,
+    /// The required task whose failure ended the iteration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
 }
 
 /// One line of the session log without its envelope.
@@ -107,6 +123,9 @@ pub enum SessionEvent {
     AgentStart {
         /// Its iteration.
         iter: u32,
+        /// The agent task whose turn it is; absent for a proposal (our addition).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        task: Option<String>,
     },
     /// A turn of a durable conversation begins (contract §7). Neither cursor nor transcript is in it.
     AgentSession {
@@ -116,11 +135,17 @@ pub enum SessionEvent {
         action: String,
         /// Which of its turns, from 1.
         turn: u32,
+        /// As in `agent_start` (our addition).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        task: Option<String>,
     },
     /// Something a turn's process said.
     Agent {
         /// What it said.
         event: AgentEvent,
+        /// As in `agent_start` (our addition).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        task: Option<String>,
     },
     /// The agent turn is over and nothing of it runs any more. From here on the turn is paid, and never taken again.
     AgentDone(Box<TurnWire>),
@@ -193,7 +218,7 @@ pub enum SessionEvent {
         status: TaskStatus,
         /// The graph it belongs to.
         plan_version: u32,
-        /// `propose`, `apply`, `measure` or `decide`.
+        /// `propose`, `agent`, `apply`, `measure` or `decide`.
         task_kind: String,
         /// The iteration.
         iter: u32,
@@ -211,9 +236,13 @@ pub enum SessionEvent {
         /// The score, for a measurement.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         metric: Option<Score>,
-        /// The reading of a measurement, the verdict of a decision.
+        /// The reading of a measurement, the verdict of a decision, the recorded candidate of a proposal, the result of an
+        /// agent task.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Value>,
+        /// What stood in the workspace after an agent task, recorded (our addition).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        recorded: Option<Value>,
         /// One line for a person.
         note: String,
         /// Wall-clock seconds.
@@ -221,6 +250,9 @@ pub enum SessionEvent {
         /// What the last attempt died on, where the status is `transport`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         transport: Option<String>,
+        /// Why it was not run, where the status is `blocked`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        blocked: Option<BlockedWire>,
     },
     /// An iteration is settled.
     Row {

@@ -141,6 +141,12 @@ pub enum TaskStatus {
 }
 
 impl TaskStatus {
+    /// Whether what waits for it may go on.
+    #[must_use]
+    pub fn is_good(self) -> bool {
+        matches!(self, TaskStatus::Pass | TaskStatus::Skipped)
+    }
+
     /// The wire token.
     #[must_use]
     pub fn token(self) -> &'static str {

@@ -286,6 +286,6 @@ fn sandbox(section: &Section<'_>, at: &Range<usize>, sink: &mut Sink) -> Option<
     Some(openshell::decode(&table, sink))
 }
 
-fn model(text: &str) -> Result<ModelName, AgentError> {
+pub(super) fn model(text: &str) -> Result<ModelName, AgentError> {
     ModelName::parse(text).map_err(AgentError::Model)
 }

@@ -87,6 +87,12 @@ impl Harness {
         matches!(self, Self::Claude | Self::Codex)
     }
 
+    /// Whether it can be told how much a model is to think.
+    #[must_use]
+    pub fn takes_effort(self) -> bool {
+        self == Self::Claude
+    }
+
     /// Whether a driver for it is written down at all; the others fail closed in the manifest.
     fn is_known_only(self) -> bool {
         matches!(self, Self::Hermes | Self::Opencode | Self::Pi)

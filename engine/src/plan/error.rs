@@ -89,6 +89,22 @@ pub enum PlanError {
         /// What would have to go on with it.
         harness: Harness,
     },
+    /// A task whose harness has nothing to run.
+    #[error("run the task `{task}` with the harness \"{harness}\": [agent] has no agent_cmd that it runs")]
+    TaskHarness {
+        /// The task.
+        task: String,
+        /// As written.
+        harness: Harness,
+    },
+    /// A task that asks for what its harness cannot be told.
+    #[error("run the task `{task}` with its `effort`: the harness \"{harness}\" has no flag for it")]
+    TaskEffort {
+        /// The task.
+        task: String,
+        /// What would have to take it.
+        harness: Harness,
+    },
     /// `--param` with one name twice.
     #[error("give the parameter `{0}` two values")]
     ParamTwice(ParamName),

@@ -48,8 +48,9 @@ impl RunPlan {
             system: secret.system.clone(),
             scope: secret.scope.clone(),
         };
-        let own = self.agent.model.own(&self.agent.env);
-        let own: std::collections::BTreeSet<&str> = own.into_iter().map(|(name, _)| name).collect();
+        let models = || self.agent.models();
+        let own = models().flat_map(|model| model.own(&self.agent.env));
+        let own: std::collections::BTreeSet<&str> = own.map(|(name, _)| name).collect();
         let names = self
             .agent
             .env
@@ -60,6 +61,7 @@ impl RunPlan {
         let reach = Reach {
             egress: sandbox.map(|sandbox| (&sandbox.egress, &sandbox.declared)),
             host_paths: paths.map(|path| path.display().to_string()).collect(),
+            // A document binds all models alike.
             inference: self.agent.model.binding(),
             credentials: self.secrets.iter().map(credential).chain(self.agent.model.disclosed()).collect(),
             names: names.map(EnvName::to_string).collect(),
@@ -117,8 +119,10 @@ impl RunPlan {
 
     /// What reaches a sandbox from the operator's environment and is in no row of the disclosure.
     fn undisclosed(&self) -> Vec<Uncovered> {
-        let relayed = self.agent.sandbox.iter().flat_map(|_| self.agent.model.relayed(true));
-        let grants: Vec<Grant> = relayed.map(|(name, _)| Grant::Env(name.to_owned())).collect();
+        let models = self.agent.sandbox.iter().flat_map(|_| self.agent.models());
+        let names: std::collections::BTreeSet<&str> =
+            models.flat_map(|model| model.relayed(true)).map(|(name, _)| name).collect();
+        let grants: Vec<Grant> = names.into_iter().map(|name| Grant::Env(name.to_owned())).collect();
         uncovered(&grants, &self.exposure().capabilities)
     }
 

@@ -22,6 +22,8 @@ pub struct SandboxPlan {
     pub broker: Option<BrokerUrl>,
     /// What the manifest asks for.
     pub declared: Declared,
+    /// The programs of harnesses that may connect beside those that the manifest names.
+    pub admitted: Vec<BinaryPath>,
     /// What the engine adds whatever the manifest asks for.
     pub plumbing: Vec<Plumbing>,
     /// The one list of what can be reached: what sandboxes are provisioned from, and what is disclosed.
@@ -48,6 +50,7 @@ impl SandboxPlan {
         let plumbing: Vec<Plumbing> = own.chain(inference.cloned()).collect();
         Some(SandboxPlan {
             declared: sandbox.declared.clone(),
+            admitted: Vec::new(),
             egress: Egress::resolve(&sandbox.declared, &plumbing),
             plumbing,
             broker: agent.broker.clone(),
@@ -78,12 +81,13 @@ impl SandboxPlan {
         Ok(())
     }
 
-    /// The same list with one more program, the harness's own, among those that its entries admit (note N12).
+    /// The same list with one more program, a harness's own, among those that its entries admit (note N12).
     pub fn admit(&mut self, program: BinaryPath) {
-        let Declared { binaries, .. } = &self.declared;
-        if !binaries.contains(&program) {
+        let known = self.declared.binaries.iter().chain(&self.admitted).any(|known| *known == program);
+        if !known {
+            self.admitted.push(program);
             let mut declared = self.declared.clone();
-            declared.binaries.push(program);
+            declared.binaries.extend(self.admitted.iter().cloned());
             self.egress = Egress::resolve(&declared, &self.plumbing);
         }
     }

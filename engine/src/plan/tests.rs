@@ -175,6 +175,7 @@ fn a_sandbox_is_planned_with_what_the_manifest_says_and_shows_nothing_private() 
         broker: None,
         read_only_paths: vec!["/usr/lib".into()],
         declared: Declared::default(),
+        admitted: Vec::new(),
         egress: Egress::resolve(&Declared::default(), &[]),
         certificates: None,
         limits,

@@ -132,7 +132,7 @@ impl Progress {
             SessionEvent::Phase { phase: Phase::Preflight | Phase::Baseline | Phase::Iteration, .. } => {
                 Some(format!("-- {}", self.standing(elapsed)))
             }
-            SessionEvent::Agent { event } => match event {
+            SessionEvent::Agent { event, .. } => match event {
                 AgentEvent::Raw { text, .. } | AgentEvent::Text { text } | AgentEvent::Error { text } => {
                     Some(indented(text))
                 }

@@ -1,6 +1,7 @@
 //! Turns a resolved plan into what a run is made of: its commands, its judge, its sandboxes, its workspace's specification.
 //! It refuses to know in which order a run uses them.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::hands::{Apply, Tools, Turn};
+use super::hands::{AgentTask, Apply, Caller, Tools};
 use super::mediate;
 use super::replay::Divergence;
 use super::statedir::StateError;
@@ -23,7 +24,7 @@ use crate::egress::{AUDIT_FILE, Broker, Canary, EgressError, SELF_TEST, Tokens, 
 use crate::judge::{Confined, Ground, Measure};
 use crate::log::{LogError, ReadError, SessionEvent};
 use crate::manifest::Harness;
-use crate::plan::{KeyError, RepoPlan, RunPlan, SandboxPlan};
+use crate::plan::{KeyError, Model, RepoPlan, RunPlan, SandboxPlan};
 use crate::sys::clock::Clock;
 use crate::sys::env::Environment;
 use crate::sys::keeper::{Keeper, KeeperError};
@@ -97,6 +98,9 @@ pub enum RunError {
         /// Where.
         source: Divergence,
     },
+    /// The manifest's tasks are not those that the log tells of.
+    #[error("resume the run: [workflow] is not the graph of tasks that it was begun with")]
+    OtherGraph,
     /// What a dead engine left running cannot be ended.
     #[error("end what an engine that died left running")]
     Leftovers(#[source] std::io::Error),
@@ -121,7 +125,8 @@ pub fn runner(plan: &RunPlan, env: &Environment, keeper: &Arc<Keeper>) -> PackRu
 
 /// What commands of the pack see of the engine's environment.
 pub(super) fn pack_env(plan: &RunPlan, env: &Environment) -> Environment {
-    env.without_reserved(plan.agent.model.hidden_from_pack().into_iter().chain(plan.broker_held()))
+    let keys = plan.agent.models().flat_map(Model::hidden_from_pack);
+    env.without_reserved(keys.chain(plan.broker_held()))
 }
 
 /// What the setup is told.
@@ -174,7 +179,7 @@ pub(super) fn tools(
     plan: &RunPlan,
     env: &Environment,
     (keeper, ground): (&Arc<Keeper>, Ground),
-    (turn, sessions): (Turn, Sessions),
+    ((proposer, tasks), sessions): ((Caller, BTreeMap<String, AgentTask>), Sessions),
     (frozen, results): (FrozenFiles, Results),
     tell: mpsc::UnboundedSender<SessionEvent>,
     clock: Clock,
@@ -184,9 +189,9 @@ pub(super) fn tools(
         keeper: keeper.clone(),
         workspace: plan.workspace_dir.clone(),
         env: env.clone(),
-        turn,
+        proposer,
+        tasks,
         sessions,
-        session: plan.agent.session.clone(),
         method: Template::new(&plan.agent.method),
         goal: plan.agent.goal.clone(),
         apply: apply
@@ -265,8 +270,11 @@ pub fn launch(plan: &RunPlan, env: &Environment) -> Result<Launch, RunError> {
     let limits = sandbox.map(|sandbox| sandbox.traffic).unwrap_or_default();
     let own = plan.agent.env.values().map(|value| value.reveal().to_owned());
     let held = plan.broker_held().filter_map(|name| env.value(name)?.to_str().map(str::to_owned));
-    let secrets =
-        own.chain(plan.agent.model.secrets(env)).chain(held).filter(|value| !value.is_empty()).collect();
+    let secrets = own
+        .chain(plan.agent.models().flat_map(|model| model.secrets(env)))
+        .chain(held)
+        .filter(|value| !value.is_empty())
+        .collect();
     let launch = crate::egress::launch(env, limits, secrets).map_err(RunError::Proxy)?;
     Ok(Launch { ca: sandbox.and_then(SandboxPlan::ca), ..launch })
 }

@@ -22,7 +22,7 @@ use super::state::{State, Terms};
 use super::statedir::{StateDir, run_name};
 use super::steer_file::SteerFile;
 use super::step::step;
-use super::turns::{relays, turn, variables};
+use super::turns::{callers, keys, relays};
 use crate::admission::ledger::SET_UP_STOPPED;
 use crate::admission::{Budget, Ledger, Settlement, owed};
 use crate::agent::{Sessions, results};
@@ -78,6 +78,9 @@ pub struct Conducted {
 /// [`RunError`]; where a log could be begun, its last line says so too.
 pub async fn conduct(plan: &RunPlan, state_dir: &StateDir, given: Given) -> Result<Conducted, RunError> {
     let Given { env, progress, clock, remarks, control, named, resumed } = given;
+    if resumed.as_ref().is_some_and(|resumed| is_of_another_graph(plan, &resumed.state)) {
+        return Err(RunError::OtherGraph);
+    }
     let interrupts = Interrupts::listen().map_err(RunError::Signals)?;
     let (tell, told) = mpsc::unbounded_channel();
     let clock = clock.after(resumed.as_ref().map(|resumed| resumed.elapsed).unwrap_or_default());
@@ -191,7 +194,7 @@ async fn prepare_and_run(
     let mark = state_dir.mark()?;
     end_leftovers(&mark, shell)?;
     // Whether a key and a sandbox can be had is known before anything is cloned or spent.
-    let variables = variables(plan, &env)?;
+    keys(plan, &env)?;
     let sessions = Sessions::open(state_dir.path()).map_err(RunError::Sessions)?;
     shell.broker = plan.agent.sandbox.as_ref().map(|_| begin::mediating(plan, &env)).transpose()?;
     let gateway = match (&shell.broker, &plan.judge.confined) {
@@ -225,7 +228,7 @@ async fn prepare_and_run(
         layers: gateway.layers().to_vec(),
     });
     let relays = relays(plan, &env);
-    let turn = turn(plan, (variables, relays.clone()), &sessions, carrier)?;
+    let callers = callers(plan, (&env, relays.as_ref()), &sessions, carrier.as_ref())?;
     let spec = begin::spec(plan, &env, run_name(shell.clock.now_utc()));
     let ready = async {
         let workspace = workspace(&spec, &runner, state.left.is_some()).await?;
@@ -252,7 +255,7 @@ async fn prepare_and_run(
     let theirs = workspace.facts().has_results();
     let files = (workspace.frozen(), results::Results::new(theirs));
     let tools =
-        begin::tools(plan, &runner.env, (&keeper, ground), (turn, sessions), files, tell, shell.clock);
+        begin::tools(plan, &runner.env, (&keeper, ground), (callers, sessions), files, tell, shell.clock);
     let world_runner = PackRunner { timeout: Some(plan.world.timeout), ..runner };
     let domain = plan.world.snapshot_restore.as_ref().map(|(snapshot, restore)| DomainCommands {
         snapshot_cmd: snapshot.to_string(),
@@ -360,9 +363,18 @@ fn start(plan: &RunPlan) -> SessionEvent {
     }
 }
 
+fn graph(plan: &RunPlan) -> Graph {
+    plan.workflow.as_ref().map_or_else(Graph::autoresearch, Graph::of)
+}
+
+/// Whether a run has begun to work on other tasks than the plan's.
+fn is_of_another_graph(plan: &RunPlan, state: &State) -> bool {
+    (state.current.is_some() || state.best.is_some()) && state.terms.graph != graph(plan)
+}
+
 fn terms(plan: &RunPlan) -> Terms {
     Terms {
-        graph: plan.workflow.as_ref().map_or_else(Graph::autoresearch, Graph::of),
+        graph: graph(plan),
         rule: Rule { direction: plan.judge.direction, tiebreak: plan.judge.tiebreak_direction },
         objective: plan.judge.objective.to_string(),
         iterations: plan.limits.iterations,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::graph::TaskId;
 use crate::admission::{Key, Settlement};
-use crate::agent::Brief;
+use crate::agent::{Brief, Upstream};
 use crate::control::Arrival;
 use crate::judge::Known;
 use crate::log::{Durability, Outcome, SessionEvent};
@@ -52,12 +52,23 @@ pub enum Effect {
 /// Work that takes time.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Job {
-    /// An agent turn. Answers `Task`.
+    /// The turn of a proposal. Answers `Task`.
     Propose {
         /// Which task.
         task: TaskId,
         /// What the prompt says of the run.
         brief: Brief,
+    },
+    /// The turn of an agent task. Answers `Task`.
+    Agent {
+        /// Which task.
+        task: TaskId,
+        /// Its name.
+        name: String,
+        /// What the run's memory tells.
+        brief: Brief,
+        /// What the tasks that it waited for came to.
+        upstream: Vec<Upstream>,
     },
     /// The recording of what a turn left, which changes nothing when it is done again. Answers `Task`.
     Record {

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::graph::TaskId;
 use crate::agent::{Escalation, Usage};
 use crate::control::Arrival;
@@ -82,8 +84,8 @@ pub struct TaskEnd {
 /// What a task of each kind is worth.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TaskReport {
-    /// An agent turn that is over; its candidate is recorded next.
-    Proposed(Box<TurnReport>),
+    /// A turn of an agent that is over, of a proposal or an agent task; what it left is recorded next.
+    Turned(Box<TurnReport>),
     /// What the turn left, recorded.
     Recorded {
         /// What stands in the workspace after it.
@@ -132,6 +134,8 @@ pub struct TurnReport {
     pub escalation: Option<Escalation>,
     /// The agent asks for what only an operator can grant.
     pub ask: Option<AskWire>,
+    /// The result that an agent task left.
+    pub result: Option<Value>,
     /// Whether the agent had its prompt.
     pub started: bool,
     /// What it left that was not taken in, with the reason.

@@ -2,13 +2,15 @@
 //! It refuses to know what a task does.
 
 use crate::log::{PlanTask, TaskStatus};
-use crate::manifest::{EngineOp, TaskName, Workflow};
+use crate::manifest::{self, EngineOp, Join, TaskKind, TaskName, Workflow};
 
-/// What an engine task is for (contract §1.3, note N16 `op`).
+/// What a task is for (contract §1.3, note N16 `kind` and `op`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     /// An agent turn that edits the workspace.
     Propose,
+    /// A turn of an agent on the candidate as the tasks before it left it.
+    Agent,
     /// Makes the candidate live.
     Apply,
     /// Asks the frozen judge.
@@ -18,15 +20,24 @@ pub enum Op {
 }
 
 impl Op {
-    /// The step of a manifest's engine task, where this build runs it.
-    fn of(op: EngineOp) -> Option<Op> {
-        match op {
-            EngineOp::Propose => Some(Op::Propose),
-            EngineOp::Apply => Some(Op::Apply),
-            EngineOp::Measure => Some(Op::Measure),
-            EngineOp::Decide => Some(Op::Decide),
-            EngineOp::Grade => None,
+    const ALL: [Op; 5] = [Op::Propose, Op::Agent, Op::Apply, Op::Measure, Op::Decide];
+
+    /// What a manifest's task is for, where this build runs it.
+    fn of(kind: &TaskKind) -> Option<Op> {
+        match kind {
+            TaskKind::Agent { .. } => Some(Op::Agent),
+            TaskKind::Engine { op: EngineOp::Propose, .. } => Some(Op::Propose),
+            TaskKind::Engine { op: EngineOp::Apply, .. } => Some(Op::Apply),
+            TaskKind::Engine { op: EngineOp::Measure, .. } => Some(Op::Measure),
+            TaskKind::Engine { op: EngineOp::Decide, .. } => Some(Op::Decide),
+            _ => None,
         }
+    }
+
+    /// Whether it is a turn of an agent.
+    #[must_use]
+    pub fn is_turn(self) -> bool {
+        matches!(self, Op::Propose | Op::Agent)
     }
 
     /// The wire token, `task_kind` of a `task_result`.
@@ -34,6 +45,7 @@ impl Op {
     pub fn token(self) -> &'static str {
         match self {
             Op::Propose => "propose",
+            Op::Agent => "agent",
             Op::Apply => "apply",
             Op::Measure => "measure",
             Op::Decide => "decide",
@@ -45,6 +57,14 @@ impl Op {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TaskId(usize);
 
+impl TaskId {
+    /// Which of the tasks it is, from 1, as `plan_admitted` names them.
+    #[must_use]
+    pub fn place(self) -> usize {
+        self.0.saturating_add(1)
+    }
+}
+
 /// One task of an iteration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
@@ -52,8 +72,21 @@ pub struct Task {
     pub name: String,
     /// What it is for.
     pub op: Op,
-    /// The tasks that must have passed before it runs.
+    /// The tasks that must have settled before it runs.
     pub depends_on: Vec<TaskId>,
+    /// Which of them must have passed.
+    pub join: Join,
+    /// Whether its failure discards the candidate.
+    pub required: bool,
+}
+
+/// What an iteration does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// The task runs.
+    Run(TaskId),
+    /// The task cannot run: too few of those that it waits for have passed.
+    Blocked(TaskId),
 }
 
 /// Why a graph is not the built-in one.
@@ -75,29 +108,35 @@ impl Graph {
             name: op.token().to_owned(),
             op: *op,
             depends_on: at.checked_sub(1).map(TaskId).into_iter().collect(),
+            join: Join::All,
+            required: true,
         });
         Graph { tasks: tasks.collect(), reason: "the built-in graph" }
     }
 
-    /// What a pack with `[workflow]` gets: its engine tasks, each behind all that it waits for. A manifest holds no other
-    /// tasks and none that wait for each other.
+    /// What a pack with `[workflow]` gets: its tasks, each behind all that it waits for, and the turns of agents before the
+    /// rest, since what they leave is what is applied. A manifest holds no tasks that wait for each other, and no turn that
+    /// waits for what is no turn.
     #[must_use]
     pub fn of(workflow: &Workflow) -> Graph {
         let mut left: Vec<_> =
-            workflow.tasks.iter().filter_map(|task| Some((Op::of(task.kind.op()?)?, task))).collect();
+            workflow.tasks.iter().filter_map(|task| Some((Op::of(&task.kind)?, task))).collect();
         let mut placed: Vec<&TaskName> = Vec::new();
         let mut tasks = Vec::new();
-        let ready = |placed: &[&TaskName], task: &crate::manifest::Task| {
+        let ready = |placed: &[&TaskName], task: &manifest::Task| {
             task.depends_on.iter().all(|at| placed.contains(&&at.value))
         };
-        while let Some(at) = left.iter().position(|(_, task)| ready(&placed, task)) {
+        loop {
+            let turn = left.iter().position(|(op, task)| op.is_turn() && ready(&placed, task));
+            let next = turn.or_else(|| left.iter().position(|(_, task)| ready(&placed, task)));
+            let Some(at) = next else { return Graph { tasks, reason: MANIFESTS } };
             let (op, task) = left.remove(at);
             let place = |name: &TaskName| placed.iter().position(|placed| *placed == name).map(TaskId);
             let depends_on = task.depends_on.iter().filter_map(|at| place(&at.value)).collect();
-            tasks.push(Task { name: task.name.value.to_string(), op, depends_on });
+            let name = task.name.value.to_string();
+            tasks.push(Task { name, op, depends_on, join: task.join, required: task.required });
             placed.push(&task.name.value);
         }
-        Graph { tasks, reason: MANIFESTS }
     }
 
     /// What a log tells of a graph that a manifest brought. None where it names a step that there is not, or a task that does
@@ -105,11 +144,15 @@ impl Graph {
     #[must_use]
     pub fn of_log(told: &[PlanTask]) -> Option<Graph> {
         let mut tasks: Vec<Task> = Vec::new();
-        for PlanTask { name, op, depends_on } in told {
-            let op = EngineOp::ALL.into_iter().find(|known| known.token() == op.as_str()).and_then(Op::of)?;
+        for PlanTask { name, op, depends_on, advisory, join } in told {
+            let op = Op::ALL.into_iter().find(|known| known.token() == op.as_str())?;
+            let join = match join {
+                Some(join) => Join::EVERY.into_iter().find(|known| known.token() == join.as_str())?,
+                None => Join::All,
+            };
             let place = |name: &String| tasks.iter().position(|task| task.name == *name).map(TaskId);
             let depends_on = depends_on.iter().map(place).collect::<Option<_>>()?;
-            tasks.push(Task { name: name.clone(), op, depends_on });
+            tasks.push(Task { name: name.clone(), op, depends_on, join, required: !advisory });
         }
         Some(Graph { tasks, reason: MANIFESTS })
     }
@@ -122,6 +165,8 @@ impl Graph {
             name: task.name.clone(),
             op: task.op.token().to_owned(),
             depends_on: task.depends_on.iter().filter_map(name).collect(),
+            advisory: !task.required,
+            join: (task.join != Join::All).then(|| task.join.token().to_owned()),
         };
         self.tasks.iter().filter(|_| self.reason == MANIFESTS).map(told).collect()
     }
@@ -143,13 +188,40 @@ impl Graph {
         self.tasks.get(id.0)
     }
 
-    /// The first task that has not settled and whose dependencies have all passed.
+    /// What comes next: the first task that has not settled, whose dependencies all have.
     #[must_use]
-    pub fn ready(&self, settled: &Settled) -> Option<TaskId> {
+    pub fn next(&self, settled: &Settled) -> Option<Next> {
+        let terminal = |id: &TaskId| settled.status(*id).is_some();
+        let (id, task) = self
+            .tasks()
+            .find(|(id, task)| settled.status(*id).is_none() && task.depends_on.iter().all(terminal))?;
         let passed = |id: &TaskId| settled.status(*id) == Some(TaskStatus::Pass);
-        self.tasks()
-            .find(|(id, task)| settled.status(*id).is_none() && task.depends_on.iter().all(passed))
-            .map(|(id, _)| id)
+        let free = match task.join {
+            // One that had nothing to do is in nobody's way.
+            Join::All => {
+                task.depends_on.iter().all(|id| settled.status(*id).is_some_and(TaskStatus::is_good))
+            }
+            Join::Passed => task.depends_on.iter().any(passed),
+            Join::Settled => true,
+        };
+        Some(if free { Next::Run(id) } else { Next::Blocked(id) })
+    }
+
+    /// Whether a turn has not settled.
+    #[must_use]
+    pub fn has_turns_left(&self, settled: &Settled) -> bool {
+        self.turns().any(|id| settled.status(id).is_none())
+    }
+
+    /// The turns of agents.
+    pub fn turns(&self) -> impl Iterator<Item = TaskId> {
+        self.tasks().filter(|(_, task)| task.op.is_turn()).map(|(id, _)| id)
+    }
+
+    /// Whether a task is a turn of an agent.
+    #[must_use]
+    pub fn is_turn(&self, id: TaskId) -> bool {
+        self.task(id).is_some_and(|task| task.op.is_turn())
     }
 }
 
@@ -188,7 +260,7 @@ mod tests {
         let graph = Graph::autoresearch();
         let mut settled = Settled::default();
         let mut order = Vec::new();
-        while let Some(id) = graph.ready(&settled) {
+        while let Some(Next::Run(id)) = graph.next(&settled) {
             order.push(graph.task(id).unwrap().op);
             settled.settle(id, TaskStatus::Pass);
         }
@@ -208,11 +280,11 @@ mod tests {
             &task("invent", "propose", ""),
             &task("deploy", "apply", "depends_on = [\"invent\"]"),
         ];
-        let manifest = crate::manifest::Manifest::parse("c.toml", &text.concat()).unwrap();
+        let manifest = manifest::Manifest::parse("c.toml", &text.concat()).unwrap();
         let graph = Graph::of(&manifest.workflow.unwrap());
         let mut settled = Settled::default();
         let mut order = Vec::new();
-        while let Some(id) = graph.ready(&settled) {
+        while let Some(Next::Run(id)) = graph.next(&settled) {
             order.push(graph.task(id).unwrap().name.clone());
             settled.settle(id, TaskStatus::Pass);
         }
@@ -220,16 +292,51 @@ mod tests {
         assert_eq!(graph.task(TaskId(2)).unwrap().depends_on, [TaskId(0), TaskId(1)]);
         assert_eq!(Graph::of_log(&graph.told()), Some(graph));
         assert_eq!(Graph::autoresearch().told(), []);
-        let unknown = PlanTask { name: "x".into(), op: "dance".into(), depends_on: Vec::new() };
-        assert_eq!(Graph::of_log(&[unknown]), None);
+        let critic = "[[workflow.task]]\nname = \"critic\"\nkind = \"agent\"\nprompt = \"p\"\ndepends_on = [\"invent\"]\n\
+                      required = false\n[[workflow.task]]\nname = \"plan\"\nkind = \"agent\"\nprompt = \"p\"\n";
+        let manifest = manifest::Manifest::parse("c.toml", &(text.concat() + critic)).unwrap();
+        let graph = Graph::of(&manifest.workflow.unwrap());
+        let names: Vec<&str> = graph.tasks().map(|(_, task)| task.name.as_str()).collect();
+        assert_eq!(names, ["invent", "critic", "plan", "deploy", "bench", "choose"], "turns come first");
+        assert!(!graph.task(TaskId(1)).unwrap().required);
+        let told = |op: &str, join: Option<&str>| PlanTask {
+            name: "x".into(),
+            op: op.into(),
+            depends_on: Vec::new(),
+            advisory: false,
+            join: join.map(str::to_owned),
+        };
+        assert_eq!(Graph::of_log(&[told("dance", None)]), None);
+        assert_eq!(Graph::of_log(&[told("agent", Some("most"))]), None);
     }
 
     #[test]
-    fn nothing_is_ready_behind_a_failed_task() {
-        let graph = Graph::autoresearch();
-        let mut settled = Settled::default();
-        let first = graph.ready(&settled).unwrap();
-        settled.settle(first, TaskStatus::Fail);
-        assert_eq!(graph.ready(&settled), None);
+    fn what_waits_for_a_failed_task_is_blocked_and_a_join_takes_what_it_is_for() {
+        use TaskStatus::{Blocked, Fail, Pass, Skipped};
+        for (join, statuses, free) in [
+            (Join::All, [Pass, Pass], true),
+            (Join::All, [Pass, Skipped], true),
+            (Join::All, [Pass, Fail], false),
+            (Join::Passed, [Blocked, Pass], true),
+            (Join::Passed, [Fail, Skipped], false),
+            (Join::Settled, [Fail, Blocked], true),
+        ] {
+            let task = |name: &str, depends_on| Task {
+                name: name.to_owned(),
+                op: Op::Agent,
+                depends_on,
+                join,
+                required: false,
+            };
+            let ends = [TaskId(0), TaskId(1)];
+            let tasks = vec![task("a", vec![]), task("b", vec![]), task("c", ends.to_vec())];
+            let graph = Graph { tasks, reason: MANIFESTS };
+            let mut settled = Settled::default();
+            settled.settle(ends[0], statuses[0]);
+            settled.settle(ends[1], statuses[1]);
+            let expected = if free { Next::Run(TaskId(2)) } else { Next::Blocked(TaskId(2)) };
+            assert_eq!(graph.next(&settled), Some(expected), "{join:?} {statuses:?}");
+            assert_eq!(Graph::of_log(&graph.told()), Some(graph));
+        }
     }
 }

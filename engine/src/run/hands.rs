@@ -1,6 +1,7 @@
 //! Turns a job into what is done in the workspace, and what came of it into an event.
 //! It refuses to know what comes next.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,13 +10,14 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 
 use super::effect::Job;
-use super::event::{Candidate, EventKind, TaskEnd, TaskReport, TurnReport};
+use super::event::{Candidate, EventKind, TaskEnd, TaskReport};
 use super::graph::TaskId;
 use super::judged::hashes;
+use super::turning::Told;
 use crate::agent::{
-    Brief, Called, HostTurn, Markers, Results, SandboxTurn, SessionName, Sessions, Settings, Template,
-    TurnTerms, Turned, Usage, toolbox::place, with_last_line,
+    Called, HostTurn, Results, SandboxTurn, SessionName, Sessions, Template, Usage, with_last_line,
 };
+
 use crate::judge::{Fault, Ground, GroundError, Known, Measure, Reading};
 use crate::log::{FrozenHash, SessionEvent};
 use crate::pack::Toolbox;
@@ -57,6 +59,26 @@ impl Turn {
     }
 }
 
+/// Who takes turns.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    /// How they are run.
+    pub turn: Turn,
+    /// The conversation that they belong to; without one each begins anew.
+    pub session: Option<SessionName>,
+}
+
+/// An agent task of the graph.
+#[derive(Debug, Clone)]
+pub struct AgentTask {
+    /// Who takes its turns.
+    pub caller: Caller,
+    /// What it is told.
+    pub prompt: String,
+    /// The fields that its result must have.
+    pub emits: Vec<String>,
+}
+
 /// What the jobs of a run need.
 #[derive(Debug)]
 pub struct Tools {
@@ -66,12 +88,12 @@ pub struct Tools {
     pub workspace: PathBuf,
     /// What pack commands may see (note N12).
     pub env: Environment,
-    /// How a turn of the agent is run.
-    pub turn: Turn,
+    /// Who proposes.
+    pub proposer: Caller,
+    /// The agent tasks of the graph, by name.
+    pub tasks: BTreeMap<String, AgentTask>,
     /// The durable conversations of the run.
     pub sessions: Sessions,
-    /// The conversation that proposals belong to; without one each begins anew.
-    pub session: Option<SessionName>,
     /// The method, cut at its placeholders.
     pub method: Template,
     /// The goal's text.
@@ -103,9 +125,9 @@ pub struct Hands<W> {
 
 /// What a task brings back beside its report.
 #[derive(Debug, Default)]
-struct Aside {
-    killed: Vec<String>,
-    frozen_restored: Vec<String>,
+pub(super) struct Aside {
+    pub(super) killed: Vec<String>,
+    pub(super) frozen_restored: Vec<String>,
 }
 
 impl<W: World> Hands<W> {
@@ -119,7 +141,14 @@ impl<W: World> Hands<W> {
         let began = self.tools.clock.monotonic();
         let mut aside = Aside::default();
         let (task, report) = match job {
-            Job::Propose { task, brief } => (task, self.propose(&brief, cancel, &mut aside).await),
+            Job::Propose { task, brief } => {
+                let told = Told::Proposal;
+                (task, self.take_turn((&brief, told), cancel, &mut aside).await)
+            }
+            Job::Agent { task, name, brief, upstream } => {
+                let told = Told::Task { place: task.place(), name: &name, upstream: &upstream };
+                (task, self.take_turn((&brief, told), cancel, &mut aside).await)
+            }
             Job::Record { task, iter } => (task, self.record(iter, cancel).await),
             Job::Apply { task } => (task, self.apply(cancel, &mut aside).await),
             Job::Measure { task, known } => (task, self.measure(known, cancel, &mut aside).await),
@@ -173,43 +202,6 @@ impl<W: World> Hands<W> {
         self.world.restore(&token).await
     }
 
-    async fn propose(
-        &mut self,
-        brief: &Brief,
-        cancel: &CancellationToken,
-        aside: &mut Aside,
-    ) -> Result<TaskReport, Broken> {
-        self.put_frozen_back()?;
-        // What stands there already is no word of this turn's; what one that died had used was counted before.
-        self.take_markers(&mut TurnReport::default());
-        self.tell_results(brief);
-        let settings = self.furnish()?;
-        let begun = self.begin_session()?;
-        let prompt = self.prompt(brief, begun.as_ref());
-        let terms = TurnTerms { cost_left: brief.cost_left, session: begun.as_ref() };
-        let Turned { failure, transport, reset, usage, killed, dropped, started, .. } =
-            self.turn(brief.iter, &prompt, terms, cancel).await?;
-        let retry_after = reset.map(|reset| reset.from(self.tools.clock.now_utc().as_second()));
-        aside.killed = killed;
-        let who = if transport.is_some() { "the turn" } else { "the agent" };
-        let failure = failure.map(|how| format!("{who} {how}"));
-        let mut report =
-            TurnReport { failure, transport, retry_after, usage, started, dropped, ..TurnReport::default() };
-        if self.missing()?.is_none() {
-            self.clear_settings(&settings)?;
-            aside.frozen_restored = self.put_frozen_back()?;
-            self.take_markers(&mut report);
-        }
-        Ok(TaskReport::Proposed(Box::new(report)))
-    }
-
-    /// Writes the agent's memory of the run. Where it cannot be had the agent goes without.
-    fn tell_results(&mut self, brief: &Brief) {
-        if let Err(msg) = self.tools.results.write(&self.tools.workspace, brief) {
-            let _ = self.tools.tell.send(SessionEvent::Note { msg });
-        }
-    }
-
     /// What a turn that nobody saw end says it has used; and why that cannot be read.
     pub(super) fn usage_left(&self) -> (Usage, Option<String>) {
         match Root::open(&self.tools.workspace) {
@@ -222,45 +214,6 @@ impl<W: World> Hands<W> {
     pub(super) fn clear_usage(&self) -> Option<String> {
         let cleared = Root::open(&self.tools.workspace).and_then(|root| Usage::clear(&root));
         cleared.err().map(|error| chain(&error))
-    }
-
-    /// Reads and removes what the agent left for the engine.
-    fn take_markers(&self, report: &mut TurnReport) {
-        let root = Root::open(&self.tools.workspace);
-        let taken = root.and_then(|root| Ok((Markers::take(&root)?, Usage::take(&root)?)));
-        match taken {
-            Ok((Markers { account, escalation, ask, refused }, (usage, unread))) => {
-                report.ask = ask;
-                report.account = account;
-                report.escalation = escalation;
-                report.dropped.extend(refused.into_iter().chain(unread));
-                if report.usage.is_unknown() {
-                    report.usage = usage;
-                }
-            }
-            Err(error) => report.dropped.push(format!("the markers: {}", chain(&error))),
-        }
-    }
-
-    /// Puts the skills of a turn into the workspace, and looks at the settings that it must not leave changed.
-    fn furnish(&self) -> Result<Settings, Broken> {
-        let root = Root::open(&self.tools.workspace).map_err(|error| Broken(chain(&error)))?;
-        if let Some(toolbox) = &self.tools.toolbox {
-            place(toolbox, &root).map_err(|error| Broken(chain(&error)))?;
-        }
-        Settings::look(&root).map_err(|error| Broken(chain(&error)))
-    }
-
-    /// Takes back what a turn wrote into its own settings, and says so.
-    fn clear_settings(&self, settings: &Settings) -> Result<(), Broken> {
-        let changed = Root::open(&self.tools.workspace).and_then(|root| settings.put_back(&root));
-        let changed = changed.map_err(|error| Broken(chain(&error)))?;
-        if !changed.is_empty() {
-            let msg =
-                format!("the turn changed settings of its own, which were put back: {}", changed.join(", "));
-            let _ = self.tools.tell.send(SessionEvent::Note { msg });
-        }
-        Ok(())
     }
 
     async fn record(&mut self, iter: u32, cancel: &CancellationToken) -> Result<TaskReport, Broken> {
@@ -354,12 +307,12 @@ impl<W: World> Hands<W> {
     }
 
     /// Why nothing can be read from the workspace or put into it: something that ran in it took it away.
-    fn missing(&mut self) -> Result<Option<String>, Broken> {
+    pub(super) fn missing(&mut self) -> Result<Option<String>, Broken> {
         self.world.workspace().missing().map_err(|error| Broken(chain(&error)))
     }
 
     /// Puts the frozen injects back and names those that had been changed.
-    fn put_frozen_back(&self) -> Result<Vec<String>, Broken> {
+    pub(super) fn put_frozen_back(&self) -> Result<Vec<String>, Broken> {
         let changed =
             self.tools.frozen.restore(&self.tools.workspace).map_err(|error| Broken(chain(&error)))?;
         Ok(changed.iter().map(|path| path.display().to_string()).collect())

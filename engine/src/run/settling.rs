@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::event::Candidate;
 use crate::judge::Reading;
-use crate::log::{FrozenHash, TaskStatus};
+use crate::log::{BlockedWire, FrozenHash, TaskStatus};
 use crate::score::Score;
 
 /// What the note of a row begins with whose snapshot failed.
@@ -20,12 +20,29 @@ pub(super) struct Settling {
     pub(super) secs: f64,
     pub(super) metric: Option<Score>,
     pub(super) output: Option<Value>,
+    pub(super) recorded: Option<Value>,
     pub(super) transport: Option<String>,
+    pub(super) blocked: Option<BlockedWire>,
 }
 
 impl Settling {
     pub(super) fn new(status: TaskStatus, note: String, secs: f64) -> Settling {
-        Settling { status, note, secs, metric: None, output: None, transport: None }
+        Settling {
+            status,
+            note,
+            secs,
+            metric: None,
+            output: None,
+            recorded: None,
+            transport: None,
+            blocked: None,
+        }
+    }
+
+    /// One that was not run, for this reason of contract §7.
+    pub(super) fn blocked(reason: &str, task: Option<String>, note: String) -> Settling {
+        let blocked = Some(BlockedWire { reason: reason.to_owned(), task });
+        Settling { blocked, ..Settling::new(TaskStatus::Blocked, note, 0.0) }
     }
 }
 

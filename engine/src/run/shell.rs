@@ -248,9 +248,9 @@ impl Shell {
 /// What a line says the running turn has used so far.
 fn used(event: &SessionEvent) -> Option<Usage> {
     match event {
-        SessionEvent::Agent { event: AgentEvent::Tokens { cost_usd, input_tokens, output_tokens } } => {
-            Some(Usage::new(*cost_usd, *input_tokens, *output_tokens))
-        }
+        SessionEvent::Agent {
+            event: AgentEvent::Tokens { cost_usd, input_tokens, output_tokens }, ..
+        } => Some(Usage::new(*cost_usd, *input_tokens, *output_tokens)),
         _ => None,
     }
 }

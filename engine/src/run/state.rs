@@ -5,13 +5,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::graph::{Graph, Settled, TaskId};
 use super::operator::Operator;
 use crate::admission::Key;
 use crate::agent::{Brief, Recent, Usage};
 use crate::decide::{Rule, Standing};
 use crate::judge::{Known, Reading};
-use crate::log::{Outcome, Phase, RowWire};
+use crate::log::{Outcome, Phase, RowWire, TaskStatus};
 use crate::score::Score;
 
 /// How many settled iterations are remembered for the agent.
@@ -60,7 +62,7 @@ pub enum Stage {
     Waiting,
     /// An operator, or an ask of the agent's, keeps the next iteration from beginning.
     Held,
-    /// The candidate of an iteration that another process left open is looked for.
+    /// The workspace goes back to the candidate of the open iteration, or that which another process left is looked for.
     Recalling,
     /// The world keeps the candidate.
     Snapshotting,
@@ -108,8 +110,10 @@ pub enum Ending {
 /// Where a run was left that another process takes up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
-    /// No iteration is open, or the open one has not begun its turn: the workspace goes back to the best.
+    /// No iteration is open, or no turn of the open one has passed: the workspace goes back to the best.
     AtBest,
+    /// A turn passed and is recorded, and another one is to come: the workspace goes back to what was recorded.
+    Midway,
     /// A turn ended, and what it left stands in the workspace unrecorded.
     Unrecorded(TaskId),
     /// A candidate is recorded and has no reading.
@@ -131,7 +135,9 @@ pub struct Iteration {
     pub reading: Option<Reading>,
     /// What it becomes if the snapshot holds.
     pub keeping: Option<Standing>,
-    /// How many attempts of its turn were begun.
+    /// What its agent tasks and proposals came to, as its tasks are told of each other.
+    pub outputs: Vec<(TaskId, Value)>,
+    /// How many attempts of the turn that runs were begun.
     pub attempts: u32,
     /// How many engines died in it.
     pub deaths: u32,
@@ -141,9 +147,9 @@ pub struct Iteration {
     pub unbuilt: Option<String>,
     /// How its turn failed, between its end and the recording of what it left.
     pub turn: Option<TurnEnded>,
-    /// What its turns have used.
+    /// What the attempts of the turn that runs have used.
     pub used: Usage,
-    /// The seconds of its turns.
+    /// Their seconds.
     pub secs: f64,
     /// How many US dollars the running attempt may use.
     pub reserved: Option<f64>,
@@ -165,6 +171,7 @@ impl Iteration {
             row,
             reading: None,
             keeping: None,
+            outputs: Vec::new(),
             attempts: 0,
             deaths: 0,
             rebuilds: 0,
@@ -189,6 +196,8 @@ pub struct TurnEnded {
     pub transport: Option<String>,
     /// Whether the agent gave up.
     pub escalated: bool,
+    /// The result that an agent task left.
+    pub result: Option<Value>,
 }
 
 /// How many iterations were settled in which way, the baseline aside.
@@ -333,6 +342,17 @@ impl State {
     #[must_use]
     pub fn spent(&self) -> f64 {
         self.used.cost_usd.unwrap_or(0.0)
+    }
+
+    /// Whether a turn of the open iteration has passed, so that its candidate is recorded.
+    #[must_use]
+    pub fn is_midway(&self) -> bool {
+        let passed = |current: &Iteration| {
+            let good = |id| current.settled.status(id).is_some_and(TaskStatus::is_good);
+            self.terms.graph.turns().any(good)
+        };
+        self.iter > 0
+            && self.current.as_ref().is_some_and(|current| current.rebase.is_none() && passed(current))
     }
 
     /// Whether what runs now should end early.

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+mod agents;
+
+use super::graph::{Op, TaskId};
 use super::replay::{Replay, Replayed};
 use super::state::{Ending, Left, Stage};
 use super::*;
@@ -13,8 +16,8 @@ use crate::control::Arrival;
 use crate::decide::{Rule, Standing, Verdict};
 use crate::judge::{Fault, Known, Reading};
 use crate::log::{
-    ApprovalOutcome, AskMode, AskWire, Decision, Durability, Entry, FrozenHash, Outcome, Phase, RowWire,
-    SessionEvent,
+    ApprovalOutcome, AskMode, AskWire, Decision, Durability, Entry, FrozenHash, Outcome, Phase, PlanTask,
+    RowWire, SessionEvent,
 };
 use crate::score::{Direction, Score};
 
@@ -84,6 +87,44 @@ fn one() -> impl Strategy<Value = Move> {
     ]
 }
 
+/// A graph with agent tasks before and after the proposal, each of which may be advisory and waits for some of the turns
+/// before it; or the built-in one.
+fn graphs() -> impl Strategy<Value = Graph> {
+    let task = |name: String, op: &str, depends_on, advisory, join: u8| PlanTask {
+        name,
+        op: op.to_owned(),
+        depends_on,
+        advisory,
+        join: [None, Some("passed"), Some("settled")][usize::from(join)].map(str::to_owned),
+    };
+    let agent = (any::<bool>(), 0u8..3, any::<u8>());
+    (proptest::collection::vec(agent, 0..5), 0usize..5, any::<u8>()).prop_map(move |(agents, at, of)| {
+        let mut told: Vec<PlanTask> = Vec::new();
+        let some = |told: &[PlanTask], mask: u8| -> Vec<String> {
+            let picked = told.iter().enumerate().filter(|(at, _)| mask & (1 << at) != 0);
+            picked.map(|(_, task)| task.name.clone()).collect()
+        };
+        if agents.is_empty() {
+            return Graph::autoresearch();
+        }
+        let at = at.min(agents.len());
+        for (number, (advisory, join, mask)) in agents.into_iter().enumerate() {
+            if number == at {
+                told.push(task("p".into(), "propose", some(&told, of), false, 2));
+            }
+            told.push(task(format!("t{number}"), "agent", some(&told, mask), advisory, join));
+        }
+        if !told.iter().any(|task| task.name == "p") {
+            told.push(task("p".into(), "propose", some(&told, of), false, 2));
+        }
+        let waited = [some(&told, of / 2), vec!["p".into()]].concat();
+        told.push(task("a".into(), "apply", waited, false, 0));
+        told.push(task("m".into(), "measure", vec!["a".into()], false, 0));
+        told.push(task("d".into(), "decide", vec!["m".into()], false, 0));
+        Graph::of_log(&told).unwrap()
+    })
+}
+
 fn moves() -> impl Strategy<Value = Vec<Move>> {
     proptest::collection::vec(one(), 0..200)
 }
@@ -146,8 +187,8 @@ struct Played {
     rebases: Vec<Reading>,
     /// The ledger.
     pub(super) book: Book,
-    /// Turns that came to an end of their own, by iteration.
-    turns: Vec<u32>,
+    /// Turns that came to an end of their own, by iteration and task.
+    turns: Vec<(u32, TaskId)>,
     /// What all turns cost.
     charged: f64,
     clock: u64,
@@ -266,10 +307,10 @@ impl Played {
             }))
         };
         let kind = match job {
-            Job::Propose { task, .. } => {
+            Job::Propose { task, .. } | Job::Agent { task, .. } => {
                 self.charged += 0.25;
                 if went != Went::Died {
-                    self.turns.push(iter);
+                    self.turns.push((iter, task));
                 }
                 let escalation = (went == Went::Escalated).then(|| Escalation {
                     category: "blocked".into(),
@@ -288,7 +329,14 @@ impl Played {
                 };
                 // A turn that died may have had its prompt, or not.
                 let started = went != Went::Died || self.clock.is_multiple_of(2);
+                let of = self.state.terms.graph.task(task).map(|task| task.op);
+                let result = (of == Some(Op::Agent)).then(|| match went {
+                    Went::Idle => serde_json::json!({ "status": "skipped" }),
+                    Went::Unbuilt => serde_json::json!({ "status": "fail", "reason": "no" }),
+                    _ => serde_json::json!({ "at": iter }),
+                });
                 let report = TurnReport {
+                    result,
                     failure,
                     transport,
                     escalation,
@@ -299,7 +347,7 @@ impl Played {
                     dropped: vec![],
                     retry_after: None,
                 };
-                end(task, TaskReport::Proposed(Box::new(report)))
+                end(task, TaskReport::Turned(Box::new(report)))
             }
             Job::Record { task, iter } => {
                 let changed = self.state.current.as_ref().is_none_or(|at| at.row.candidate_md.is_empty());
@@ -367,7 +415,8 @@ impl Played {
         }
         // A turn that was begun had said what it used, or had not; the file stays where the engine dies once more.
         if self.state.charged || self.clock.is_multiple_of(2) {
-            let new = !self.state.charged && self.state.left == Some(Left::AtBest);
+            let before = matches!(self.state.left, Some(Left::AtBest | Left::Midway));
+            let new = !self.state.charged && before;
             self.charged += if new { 0.25 } else { 0.0 };
             self.send(EventKind::Charged(Usage::new(Some(0.25), None, Some(3))));
         }
@@ -409,7 +458,7 @@ impl Played {
         }
         // Let it come to its end: nothing but bad answers from here on.
         self.send(EventKind::Interrupted(Interrupt::Stop));
-        for _ in 0..24 {
+        for _ in 0..48 {
             self.answer(Went::Well, None);
         }
     }
@@ -548,9 +597,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_history_keeps_the_rules(moves in prop_oneof![moves().boxed(), attended().boxed()], iterations in 0u32..6, lower in any::<bool>()) {
+    fn every_history_keeps_the_rules(moves in prop_oneof![moves().boxed(), attended().boxed()], iterations in 0u32..6, lower in any::<bool>(), graph in graphs()) {
         let direction = if lower { Direction::Lower } else { Direction::Higher };
-        let mut played = Played::new(terms(iterations, direction));
+        let mut played = Played::new(Terms { graph, ..terms(iterations, direction) });
         played.play(&moves);
 
         // It ends exactly once, and waits for nothing then.
@@ -573,8 +622,8 @@ proptest! {
         prop_assert!(settled <= iterations);
 
         // No turn that ended was taken again, and each was charged once.
-        for iter in &played.turns {
-            let taken = played.turns.iter().filter(|turn| *turn == iter).count();
+        for turn @ (iter, _) in &played.turns {
+            let taken = played.turns.iter().filter(|taken| *taken == turn).count();
             let given_back = played.lines.iter().filter(|(line, _)| {
                 matches!(line, SessionEvent::Rebuild { iter: at, attempt, .. } if at == iter && *attempt <= 2)
             });
@@ -629,8 +678,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_replay_of_every_prefix_is_the_state_that_was(moves in prop_oneof![moves().boxed(), attended().boxed()], iterations in 0u32..5) {
-        let mut played = Played::new(terms(iterations, Direction::Higher));
+    fn the_replay_of_every_prefix_is_the_state_that_was(moves in prop_oneof![moves().boxed(), attended().boxed()], iterations in 0u32..5, graph in graphs()) {
+        let mut played = Played::new(Terms { graph, ..terms(iterations, Direction::Higher) });
         played.play(&moves);
         let mut seen = 0;
         for (lines, state) in &played.after {
@@ -645,11 +694,11 @@ proptest! {
     }
 
     #[test]
-    fn a_log_that_lost_its_end_is_gone_on_with(moves in moves(), iterations in 1u32..5, lost in 1usize..12) {
-        let mut played = Played::new(terms(iterations, Direction::Higher));
+    fn a_log_that_lost_its_end_is_gone_on_with(moves in moves(), iterations in 1u32..5, lost in 1usize..12, graph in graphs()) {
+        let mut played = Played::new(Terms { graph, ..terms(iterations, Direction::Higher) });
         played.play(&moves);
         played.crash(lost);
-        for _ in 0..200 {
+        for _ in 0..400 {
             played.answer(Went::Well, Some(reading(3, None, false, true)));
         }
         prop_assert_eq!(played.state.stage, Stage::Over);
@@ -713,7 +762,7 @@ fn a_dead_turn_waits_as_long_as_its_class_or_its_provider_asks_for() {
             ..TurnReport::default()
         });
         let (killed, frozen_restored) = (Vec::new(), Vec::new());
-        let report = TaskReport::Proposed(report);
+        let report = TaskReport::Turned(report);
         played.send(EventKind::Task(Box::new(TaskEnd { task, report, killed, frozen_restored, secs: 1.0 })));
         if expect.is_none() {
             assert!(matches!(played.outstanding, Some(Job::Record { .. })), "{class}");

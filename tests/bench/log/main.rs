@@ -133,7 +133,7 @@ fn write_log(path: &Path, lines: usize, size: &Size) -> usize {
     let text =
         "The tail of the distribution is dominated by the flush in the writer; trying a larger batch.\n"
             .repeat(5);
-    let said = SessionEvent::Agent { event: AgentEvent::Text { text } };
+    let said = SessionEvent::Agent { event: AgentEvent::Text { text }, task: None };
     let mut state = State::new(terms);
     let mut inbox = VecDeque::from([EventKind::Ready]);
     let mut done = false;
@@ -166,7 +166,7 @@ fn answer(job: &Job, iter: u32, hunks: usize) -> EventKind {
         EventKind::Task(Box::new(TaskEnd { task, report, killed, frozen_restored, secs: 0.25 }))
     };
     match *job {
-        Job::Propose { task, .. } => end(task, TaskReport::Proposed(Box::default())),
+        Job::Propose { task, .. } | Job::Agent { task, .. } => end(task, TaskReport::Turned(Box::default())),
         Job::Record { task, .. } => {
             let diff = "diff --git a/counter.txt b/counter.txt\n--- a/counter.txt\n+++ b/counter.txt\n@@ -1 +1 @@\n-1\n+2\n".repeat(hunks);
             let candidate = Candidate {

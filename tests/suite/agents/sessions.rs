@@ -221,3 +221,108 @@ fn runs_at_the_same_time_keep_their_conversations_apart() {
         }
     });
 }
+
+/// Tasks of agents around a proposal; `plan` and `refine` belong to its conversation.
+const TASKS: &str = r#"
+[[workflow.task]]
+name = "plan"
+kind = "agent"
+prompt = "PLAN it."
+session = "solver"
+[[workflow.task]]
+name = "critic"
+kind = "agent"
+prompt = "CRITIC: look at it."
+depends_on = ["propose"]
+CONFIGURED
+[[workflow.task]]
+name = "refine"
+kind = "agent"
+prompt = "REFINE it."
+session = "solver"
+depends_on = ["critic"]
+"#;
+
+/// The graph with its tasks; `configured` is what the critic has of its own.
+fn with_tasks(configured: &str) -> String {
+    let graph = SESSION.replace("op = \"propose\"", "op = \"propose\"\ndepends_on = [\"plan\"]");
+    let graph = graph.replace("depends_on = [\"propose\"]", "depends_on = [\"refine\"]");
+    format!("{graph}{}", TASKS.replace("CONFIGURED", configured))
+}
+
+/// A turn that leaves a result, after a command.
+fn task(run: &str) -> Vec<Value> {
+    turn(&format!("{run}; echo '{{\"ok\": true}}' > PLAN_TASK_RESULT.json")).as_array().unwrap().clone()
+}
+
+#[test]
+fn tasks_go_on_with_the_conversation_of_the_proposals_and_others_have_their_own() {
+    if !installed() {
+        return;
+    }
+    let flag = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -c -e '--effort [l]ow' > effort.txt; true";
+    let replies = [task("true"), turn(RAISE).as_array().unwrap().clone(), task(flag), task(RAISE)].concat();
+    let way = WAYS[0];
+    let model = Model::replies(&json!(replies));
+    let graph = with_tasks("model = \"model-2\"\neffort = \"low\"");
+    let pack = pack(way, &model, "goal = \"raise the counter\"", &graph);
+    let ran = run(&pack, &model, &["--iterations", "1"]);
+    ran.ended("finished", 0);
+    assert_eq!(ran.decisions(), ["baseline", "keep"], "{}", ran.rows()[1]);
+    assert_eq!(pack.read("workspace/counter.txt"), "2\n");
+    assert_eq!(pack.read("workspace/effort.txt"), "1\n", "the tool has the flag");
+    let told: Vec<String> = ran
+        .events("agent_session")
+        .map(|line| format!("{} {} {}", line["task"], line["action"], line["turn"]))
+        .collect();
+    assert_eq!(told, ["\"plan\" \"start\" 1", "null \"resume\" 2", "\"refine\" \"resume\" 3"]);
+
+    let requests = model.requests();
+    assert_eq!(requests.len(), 8);
+    let first = last_words(&requests[0]);
+    assert!(first.contains("Goal: raise the counter") && first.contains("PLAN it."), "{first}");
+    assert!(last_words(&requests[2]).contains("The next iteration."), "the conversation knows the method");
+    for (at, request) in requests.iter().enumerate() {
+        let body = request["body"].to_string();
+        let is_critics = at == 4 || at == 5;
+        assert_eq!(body.matches("Goal: raise the counter").count(), usize::from(!is_critics), "request {at}");
+        assert_eq!(body.contains("PLAN it."), !is_critics, "request {at}");
+        let asked = if is_critics { "model-2" } else { "model-1" };
+        assert_eq!(request["body"]["model"], asked, "request {at}");
+    }
+    let refine = last_words(&requests[6]);
+    assert!(
+        refine.contains("REFINE it.") && refine.contains("- `critic`: pass\n  {\"ok\":true}"),
+        "{refine}"
+    );
+    nothing_private_is_told(&pack, &ran);
+}
+
+#[test]
+fn a_task_may_have_another_harness_and_its_model_here_and_in_a_sandbox() {
+    if !installed() {
+        return;
+    }
+    for backend in ["local", "openshell"] {
+        let way = Way { harness: "claude", backend };
+        let replies =
+            [task("true"), turn(RAISE).as_array().unwrap().clone(), task("true"), task(RAISE)].concat();
+        let model = Model::replies(&json!(replies));
+        let graph = with_tasks("harness = \"codex\"\nmodel = \"model-2\"");
+        let secrets = declared(Way { harness: "codex", backend });
+        let pack = pack(way, &model, "goal = \"raise the counter\"", &format!("{graph}{secrets}"));
+        let ran = run(&pack, &model, &["--iterations", "1"]);
+        ran.ended("finished", 0);
+        assert_eq!(ran.decisions(), ["baseline", "keep"], "{backend}: {}", ran.rows()[1]);
+        let inits: Vec<String> = ran
+            .events("agent")
+            .filter(|line| line["event"]["type"] == "init")
+            .map(|line| format!("{} {}", line["task"], line["event"]["harness"]))
+            .collect();
+        let of = |task: &str| inits.iter().find(|init| init.starts_with(task)).cloned();
+        assert_eq!(of("\"critic\"").as_deref(), Some("\"critic\" \"codex\""), "{backend}: {inits:?}");
+        assert_eq!(of("\"refine\"").as_deref(), Some("\"refine\" \"claude\""), "{backend}: {inits:?}");
+        let asked: Vec<_> = model.requests().iter().map(|request| request["body"]["model"].clone()).collect();
+        assert_eq!(asked[4..6], [json!("model-2"), json!("model-2")], "{backend}: {asked:?}");
+    }
+}

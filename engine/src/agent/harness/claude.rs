@@ -52,6 +52,9 @@ impl Harness for Claude {
             Some(Conversation::Resume(id, _)) => put("--resume", id.to_owned()),
             None => {}
         }
+        if let Some(effort) = ask.effort {
+            put("--effort", effort.to_owned());
+        }
         if let Some(left) = ask.cost_left {
             put("--max-budget-usd", left.to_string());
         }

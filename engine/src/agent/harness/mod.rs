@@ -68,6 +68,8 @@ pub struct Home {
 pub struct Ask<'a> {
     /// The model's name.
     pub model: &'a str,
+    /// How much it is to think.
+    pub effort: Option<&'a str>,
     /// Where the model is, without a path of the protocol's own; without it the provider's own endpoint.
     pub endpoint: Option<&'a str>,
     /// The conversation that the turn belongs to, as the harness names it, and the transcript that it goes on from.

@@ -265,25 +265,27 @@ impl<'t> Graph<'t> {
 
 /// The key in which two tasks of one conversation differ. A propose has the manifest's own configuration.
 fn differs(one: &Task, two: &Task) -> Option<&'static str> {
-    let of = |task: &Task, key: &str| match &task.kind {
-        TaskKind::Agent { configured, .. } => {
-            configured.iter().find(|(name, _)| *name == key).map(|(_, value)| value.clone())
-        }
-        _ => None,
+    let of = |task: &'_ Task| match &task.kind {
+        TaskKind::Agent { harness, model, effort, .. } => (*harness, model.clone(), *effort),
+        _ => (None, None, None),
     };
-    ["harness", "model", "effort"].into_iter().find(|key| of(one, key) != of(two, key))
+    let ((harness, model, effort), (of_two, models, efforts)) = (of(one), of(two));
+    let pairs = [("harness", harness != of_two), ("model", model != models), ("effort", effort != efforts)];
+    pairs.into_iter().find(|(_, differ)| *differ).map(|(key, _)| key)
 }
 
 /// Refuses by name what is a good graph and not run by this build.
 pub(super) fn runnable(written: &[Written], sink: &mut Sink) {
-    const STEPS: &str = "runs one each of the engine's steps propose, apply, measure and decide";
+    const STEPS: &str =
+        "runs agent tasks, and one each of the engine's steps propose, apply, measure and decide";
     let mut seen: Vec<EngineOp> = Vec::new();
-    for Written { task, epilogue, needs, advisory, joins, kind } in written {
+    for Written { task, epilogue, needs, advisory, isolated, kind } in written {
         let mut refuse = |at: &Range<usize>, what: String, built| {
             let task = task.name.value.to_string();
             sink.put(at.clone(), WorkflowError::NotBuilt { task, what, built });
         };
         match task.kind.op() {
+            None if matches!(task.kind, TaskKind::Agent { .. }) => {}
             None => refuse(kind, format!("kind = \"{}\"", task.kind.token()), STEPS),
             Some(EngineOp::Grade) => refuse(kind, "op = \"grade\"".to_owned(), STEPS),
             Some(op) if seen.contains(&op) => refuse(kind, format!("a second {}", op.token()), STEPS),
@@ -298,11 +300,23 @@ pub(super) fn runnable(written: &[Written], sink: &mut Sink) {
         if let Some(at) = needs {
             refuse(&at.span, format!("needs = \"{}\"", shorten(&at.value)), "offers no capability");
         }
-        if let Some(at) = advisory {
-            refuse(at, "required = false".to_owned(), "runs required tasks only");
+        let is_agents = matches!(task.kind, TaskKind::Agent { .. });
+        if let (Some(at), false) = (advisory, is_agents) {
+            refuse(at, "required = false".to_owned(), "discards a candidate whose engine's step failed");
         }
-        if let Some(at) = joins {
-            refuse(at, "a join of some".to_owned(), "joins all that a task depends on");
+        if let (Some(at), true) = (isolated, is_agents) {
+            let built = "runs agent tasks one at a time, in the candidate's files";
+            refuse(at, "isolation = \"worktree\"".to_owned(), built);
+        }
+        for at in task.depends_on.iter().filter(|_| task.kind.is_turn()) {
+            let above = written.iter().find(|other| other.task.name.value == at.value);
+            if let Some(Written { task: above, .. }) = above
+                && !above.kind.is_turn()
+            {
+                let name = shorten(at.value.as_str());
+                let built = "records the candidate when all turns are over, and then applies it";
+                refuse(&at.span, format!("waiting for `{name}`, which is no turn,"), built);
+            }
         }
     }
 }

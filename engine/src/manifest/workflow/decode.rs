@@ -3,11 +3,11 @@
 
 use std::ops::Range;
 
-use super::super::At;
 use super::super::error::Sink;
 use super::super::section::Section;
 use super::super::value::{Command, shorten};
-use super::tables::{DIRECTIONS, JOINS, KINDS, LANES, OPS, OWN, STAGES, TASK};
+use super::super::{At, Harness, agent};
+use super::tables::{DIRECTIONS, EFFORTS, HARNESSES, JOINS, KINDS, LANES, OPS, OWN, STAGES, TASK};
 use super::{
     EngineOp, Join, Lane, SessionName, TASKS_MAX, Task, TaskKind, TaskName, Workflow, WorkflowError, check,
 };
@@ -19,7 +19,7 @@ pub(super) struct Written {
     pub(super) epilogue: Option<Range<usize>>,
     pub(super) needs: Option<At<String>>,
     pub(super) advisory: Option<Range<usize>>,
-    pub(super) joins: Option<Range<usize>>,
+    pub(super) isolated: Option<Range<usize>>,
     pub(super) kind: Range<usize>,
 }
 
@@ -80,7 +80,7 @@ fn task(table: &Section<'_>, at: &Range<usize>, sink: &mut Sink) -> Option<Writt
         epilogue: stage.filter(|stage| stage.value == "epilogue").map(|stage| stage.span),
         needs: table.text("needs").filter(|needs| needs.value != "any").map(text),
         advisory: required.as_ref().filter(|flag| !flag.value).map(|flag| flag.span.clone()),
-        joins: join.as_ref().filter(|join| join.value != "all").map(|join| join.span.clone()),
+        isolated: table.place("isolation"),
         kind: kind.span,
         task: Task {
             name,
@@ -118,12 +118,14 @@ fn own(
     match kind {
         "agent" => {
             needed("prompt", sink);
-            let own = ["harness", "model", "effort"].into_iter();
-            let configured = own.filter_map(|key| Some((key, table.text(key)?.value.to_owned())));
-            Some(TaskKind::Agent {
-                prompt: table.text("prompt")?.value.to_owned(),
-                configured: configured.collect(),
-            })
+            let harness = word(table, "harness", "harness", HARNESSES, sink);
+            let harness = Harness::ALL
+                .into_iter()
+                .find(|known| harness.as_ref().is_some_and(|harness| harness.value == known.token()));
+            let model = table.parse("model", sink, agent::model).map(|at| at.value);
+            let effort = word(table, "effort", "effort", EFFORTS, sink).map(|at| at.value);
+            let prompt = table.text("prompt")?.value.to_owned();
+            Some(TaskKind::Agent { prompt, harness, model, effort })
         }
         "command" => {
             needed("command", sink);

@@ -8,8 +8,8 @@ mod tables;
 
 use std::fmt;
 
-use super::At;
 use super::value::Command;
+use super::{At, Harness, ModelName};
 use crate::score::Direction;
 
 pub(super) use decode::decode;
@@ -69,8 +69,12 @@ pub enum TaskKind {
     Agent {
         /// What it is told.
         prompt: String,
-        /// Whether the manifest gives it a harness, model or effort of its own.
-        configured: Vec<(&'static str, String)>,
+        /// What runs its turn, where that is not `[agent].harness`.
+        harness: Option<Harness>,
+        /// The model that is asked for, where that is not `[agent].model`.
+        model: Option<ModelName>,
+        /// How much the model is to think.
+        effort: Option<&'static str>,
     },
     /// A command in the workspace.
     Command(Command),
@@ -123,6 +127,21 @@ pub enum Join {
     Passed,
     /// None: each must have settled.
     Settled,
+}
+
+impl Join {
+    /// All of them.
+    pub const EVERY: [Self; 3] = [Self::All, Self::Passed, Self::Settled];
+
+    /// The word of the manifest.
+    #[must_use]
+    pub fn token(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Passed => "passed",
+            Self::Settled => "settled",
+        }
+    }
 }
 
 /// The name of a task: a letter or digit, then letters, digits, `.`, `-` and `_`, at most 64.
@@ -201,6 +220,12 @@ impl TaskKind {
         }
     }
 
+    /// Whether it is a turn of an agent.
+    #[must_use]
+    pub fn is_turn(&self) -> bool {
+        matches!(self, Self::Agent { .. }) || self.op() == Some(EngineOp::Propose)
+    }
+
     /// Which step of the engine it is, if it is one.
     #[must_use]
     pub fn op(&self) -> Option<EngineOp> {
@@ -212,6 +237,11 @@ impl TaskKind {
 }
 
 impl Workflow {
+    /// The agent tasks.
+    pub fn agents(&self) -> impl Iterator<Item = &Task> {
+        self.tasks.iter().filter(|task| matches!(task.kind, TaskKind::Agent { .. }))
+    }
+
     /// The conversation that the proposals of all iterations belong to.
     #[must_use]
     pub fn proposers_session(&self) -> Option<&SessionName> {

@@ -12,6 +12,10 @@ pub(super) const KINDS: &[&str] = &["agent", "command", "evaluate", "top_k", "en
 pub(super) const OPS: &[&str] = &["propose", "apply", "measure", "grade", "decide"];
 /// The words of `direction`.
 pub(super) const DIRECTIONS: &[&str] = &["lower", "higher"];
+/// The words of a task's `harness`.
+pub(super) const HARNESSES: &[&str] = &["claude", "codex", "command"];
+/// The words of `effort`.
+pub(super) const EFFORTS: &[&str] = &["low", "medium", "high", "xhigh", "max"];
 /// The words of `join`.
 pub(super) const JOINS: &[&str] = &["all", "passed", "settled"];
 /// The words of `stage`.
@@ -39,7 +43,7 @@ pub(in crate::manifest) static TABLE: Table = Table {
     path: "workflow",
     doc: "The tasks of each iteration. Without it they are propose, apply, measure and decide, one after the other. The whole \
           table is read and judged as a graph; what this build does not run is refused by name before anything is spent: it \
-          runs one task of each of the engine's steps propose, apply, measure and decide.",
+          runs agent tasks, and one task of each of the engine's steps propose, apply, measure and decide.",
     keys: &[
         Key::optional(
             "type",
@@ -88,26 +92,49 @@ pub(in crate::manifest) static TASK: Table = Table {
             "none",
             "Of a `grade` or `decide`: the task whose score breaks ties.",
         ),
-        Key::optional("prompt", Kind::Text, "none", "Of an `agent` task: what it is told."),
-        Key::optional("harness", Kind::Text, "`[agent].harness`", "Of an `agent` task: what runs its turn."),
+        Key::optional(
+            "prompt",
+            Kind::Text,
+            "none",
+            "Of an `agent` task, which must have it: what it is told. What the tasks that it waits for came to follows it, and \
+             where its result belongs: one JSON object in `PLAN_TASK_RESULT.json`, without which it fails. Agent tasks run \
+             before `apply`, one at a time, in the candidate's files; what one that passes changed is part of the candidate.",
+        ),
+        Key::optional(
+            "harness",
+            Kind::OneOf(HARNESSES),
+            "`[agent].harness`",
+            "Of an `agent` task: what runs its turn. `command` is `[agent].agent_cmd`.",
+        ),
         Key::optional(
             "model",
             Kind::Text,
             "`[agent].model`",
-            "Of an `agent` task: the model that is asked for.",
+            "Of an `agent` task: the model that is asked for. `CRUCIBLE_INFERENCE` beats it.",
         ),
-        Key::optional("effort", Kind::Text, "none", "Of an `agent` task: how much the model is to think."),
+        Key::optional(
+            "effort",
+            Kind::OneOf(EFFORTS),
+            "none",
+            "Of an `agent` task: how much the model is to think. The harness must have a flag for it, which `claude` has.",
+        ),
         Key::optional("command", Kind::Command, "none", "Of a `command` or `evaluate` task: run by `sh -c`."),
         Key::optional("threshold", Kind::Float, "none", "Of an `evaluate` task: what its score must reach."),
         Key::optional("direction", Kind::OneOf(DIRECTIONS), "none", "Which way the score is better."),
         Key::optional("k", Kind::Whole(Bounds::new(1, 256)), "none", "Of a `top_k` task: how many it keeps."),
-        Key::optional("depends_on", Kind::Texts, "empty", "The tasks that it waits for, by name."),
+        Key::optional(
+            "depends_on",
+            Kind::Texts,
+            "empty",
+            "The tasks that it waits for, by name. A `propose` and an `agent` task wait for their like only.",
+        ),
         Key::optional(
             "session",
             Kind::Text,
             "none",
             "The durable conversation that its turns belong to, of an `agent` task or a `propose`. Tasks that share one depend \
-             on each other in a line and are not isolated. The harness must be able to go on with a conversation.",
+             on each other in a line and are not isolated. The harness must be able to go on with a conversation. An agent task \
+             that begins the conversation of the proposals is told the method before its own prompt.",
         ),
         Key::optional(
             "needs",
@@ -115,16 +142,33 @@ pub(in crate::manifest) static TASK: Table = Table {
             "\"any\"",
             "A capability that the substrate must offer. This build offers none.",
         ),
-        Key::optional("required", Kind::Flag, "true", "Whether its failure discards the candidate."),
+        Key::optional(
+            "required",
+            Kind::Flag,
+            "true",
+            "Whether its failure discards the candidate. An `agent` task that is not required and fails is taken back, and the \
+             iteration goes on.",
+        ),
         Key::optional(
             "isolation",
             Kind::OneOf(&["worktree"]),
             "none",
             "A worktree of its own, which is thrown away.",
         ),
-        Key::optional("join", Kind::OneOf(JOINS), "\"all\"", "Which of what it depends on must have passed."),
+        Key::optional(
+            "join",
+            Kind::OneOf(JOINS),
+            "\"all\"",
+            "Which of what it depends on must have passed: `all` every one, `passed` at least one, `settled` none. With `passed` \
+             an `agent` task is told of those that passed only.",
+        ),
         Key::optional("stage", Kind::OneOf(STAGES), "\"iteration\"", "When it runs."),
-        Key::optional("emits", Kind::Texts, "none", "The fields that its output promises."),
+        Key::optional(
+            "emits",
+            Kind::Texts,
+            "none",
+            "The fields that its output promises. An `agent` task whose result lacks one fails.",
+        ),
     ],
     rules: &[],
     example: "[workflow]\nresult = \"choose\"\n\n[[workflow.task]]\nname = \"invent\"\nkind = \"engine\"\nop = \

@@ -1,6 +1,7 @@
 //! Graphs, good and bad, and what is said about them.
 
-use super::super::Manifest;
+use super::super::{Harness, Manifest, ModelName};
+use super::TaskKind;
 
 /// A task as `name kind dependencies`, with more keys behind.
 fn task(name: &str, kind: &str, depends_on: &[&str], more: &str) -> String {
@@ -99,7 +100,7 @@ fn each_task_is_judged_alone() {
 fn names_are_known_and_no_two_tasks_share_one() {
     insta::assert_snapshot!(with(&[task("p", "command", &["mm"], "command = \"c\"")]), @r#"
     two tasks are named `p` (the first one)
-    `p`: kind = "command" is not in this build, which runs one each of the engine's steps propose, apply, measure and decide
+    `p`: kind = "command" is not in this build, which runs agent tasks, and one each of the engine's steps propose, apply, measure and decide
     depends_on names `mm`, and no task has that name
     "#);
     insta::assert_snapshot!(said("result = \"dd\"", &four()), @r#"
@@ -120,6 +121,7 @@ fn what_goes_round_is_named_by_its_way() {
     let mut tasks = four();
     tasks[0] = task("p", "propose", &["m"], "");
     insta::assert_snapshot!(said("result = \"d\"", &tasks), @r#"
+    `p`: waiting for `m`, which is no turn, is not in this build, which records the candidate when all turns are over, and then applies it
     the tasks wait for each other: a -> p -> m -> a
     "#);
     tasks[0] = task("p", "propose", &["p"], "");
@@ -156,19 +158,18 @@ fn a_required_task_does_not_hang_on_an_advisory_one() {
     let blocked = task("x", "command", &["y"], "command = \"c\"");
     let between = |join: &str| task("y", "command", &["c"], &format!("command = \"c\"\njoin = \"{join}\""));
     insta::assert_snapshot!(with(&[advisory.clone(), blocked.clone(), between("all")]), @r#"
-    `c`: kind = "command" is not in this build, which runs one each of the engine's steps propose, apply, measure and decide
-    `c`: required = false is not in this build, which runs required tasks only
+    `c`: kind = "command" is not in this build, which runs agent tasks, and one each of the engine's steps propose, apply, measure and decide
+    `c`: required = false is not in this build, which discards a candidate whose engine's step failed
     the required task `x` depends on the advisory task `c`, whose failure would block it (the advisory one)
-    `x`: kind = "command" is not in this build, which runs one each of the engine's steps propose, apply, measure and decide
+    `x`: kind = "command" is not in this build, which runs agent tasks, and one each of the engine's steps propose, apply, measure and decide
     the required task `y` depends on the advisory task `c`, whose failure would block it (the advisory one)
-    `y`: kind = "command" is not in this build, which runs one each of the engine's steps propose, apply, measure and decide
+    `y`: kind = "command" is not in this build, which runs agent tasks, and one each of the engine's steps propose, apply, measure and decide
     "#);
     insta::assert_snapshot!(with(&[advisory, blocked, between("passed")]), @r#"
-    `c`: kind = "command" is not in this build, which runs one each of the engine's steps propose, apply, measure and decide
-    `c`: required = false is not in this build, which runs required tasks only
-    `x`: kind = "command" is not in this build, which runs one each of the engine's steps propose, apply, measure and decide
-    `y`: kind = "command" is not in this build, which runs one each of the engine's steps propose, apply, measure and decide
-    `y`: a join of some is not in this build, which joins all that a task depends on
+    `c`: kind = "command" is not in this build, which runs agent tasks, and one each of the engine's steps propose, apply, measure and decide
+    `c`: required = false is not in this build, which discards a candidate whose engine's step failed
+    `x`: kind = "command" is not in this build, which runs agent tasks, and one each of the engine's steps propose, apply, measure and decide
+    `y`: kind = "command" is not in this build, which runs agent tasks, and one each of the engine's steps propose, apply, measure and decide
     "#);
 }
 
@@ -178,27 +179,22 @@ fn a_session_is_one_line_of_turns_under_one_configuration() {
         task(name, "agent", depends_on, &format!("prompt = \"p\"\nsession = \"s\"\n{more}"))
     };
     insta::assert_snapshot!(with(&[agent("x", &["p"], ""), agent("y", &["p"], ""), agent("z", &["x", "y"], "model = \"m\"")]), @r#"
-    `x`: kind = "agent" is not in this build, which runs one each of the engine's steps propose, apply, measure and decide
-    `y`: kind = "agent" is not in this build, which runs one each of the engine's steps propose, apply, measure and decide
     `x` and `y` share the session `s`, and neither waits for the other
-    `z`: kind = "agent" is not in this build, which runs one each of the engine's steps propose, apply, measure and decide
     `x` and `z` share the session `s`, and their model differs
     `y` and `z` share the session `s`, and their model differs
     "#);
     insta::assert_snapshot!(with(&[agent("x", &["p"], "isolation = \"worktree\""), agent("y", &["x"], "")]), @r#"
-    `x`: kind = "agent" is not in this build, which runs one each of the engine's steps propose, apply, measure and decide
-    `y`: kind = "agent" is not in this build, which runs one each of the engine's steps propose, apply, measure and decide
+    `x`: isolation = "worktree" is not in this build, which runs agent tasks one at a time, in the candidate's files
     the session `s` is shared, and `x` is isolated: what it did would be lost
     "#);
     insta::assert_snapshot!(with(&[task("x", "command", &[], "command = \"c\"\nsession = \"s\"")]), @r#"
-    `x`: kind = "command" is not in this build, which runs one each of the engine's steps propose, apply, measure and decide
+    `x`: kind = "command" is not in this build, which runs agent tasks, and one each of the engine's steps propose, apply, measure and decide
     `session` of `x`: only an agent task and a propose have turns
     "#);
     let mut tasks = four();
     tasks[0] = task("p", "propose", &[], "session = \"s\"");
     tasks.push(agent("x", &["p"], "effort = \"high\""));
     insta::assert_snapshot!(said("result = \"d\"", &tasks), @r#"
-    `x`: kind = "agent" is not in this build, which runs one each of the engine's steps propose, apply, measure and decide
     `p` and `x` share the session `s`, and their effort differs
     "#);
 }
@@ -212,14 +208,57 @@ fn a_score_that_was_declared_away_cannot_be_asked_for() {
         task("j", "command", &[], "command = \"c\"\njoin = \"settled\""),
     ]), @r#"
     `e` needs a score from `e`, whose `emits` does not name `score`
-    `e`: kind = "evaluate" is not in this build, which runs one each of the engine's steps propose, apply, measure and decide
+    `e`: kind = "evaluate" is not in this build, which runs agent tasks, and one each of the engine's steps propose, apply, measure and decide
     `g` needs a score from `e`, whose `emits` does not name `score`
-    `g`: op = "grade" is not in this build, which runs one each of the engine's steps propose, apply, measure and decide
+    `g`: op = "grade" is not in this build, which runs agent tasks, and one each of the engine's steps propose, apply, measure and decide
     `t` needs a score from `e`, whose `emits` does not name `score`
-    `t`: kind = "top_k" is not in this build, which runs one each of the engine's steps propose, apply, measure and decide
+    `t`: kind = "top_k" is not in this build, which runs agent tasks, and one each of the engine's steps propose, apply, measure and decide
     `j` joins what it depends on, and depends on nothing
-    `j`: kind = "command" is not in this build, which runs one each of the engine's steps propose, apply, measure and decide
-    `j`: a join of some is not in this build, which joins all that a task depends on
+    `j`: kind = "command" is not in this build, which runs agent tasks, and one each of the engine's steps propose, apply, measure and decide
+    "#);
+}
+
+#[test]
+fn agent_tasks_are_read_with_what_is_theirs() {
+    let more = "prompt = \"p\"\nharness = \"codex\"\nmodel = \"m\"\neffort = \"high\"\nrequired = false\nemits = [\"score\"]";
+    let plan = task("plan", "agent", &[], "prompt = \"first\"");
+    let critic = task("critic", "agent", &["p"], more);
+    let refine = task("refine", "agent", &["p", "critic"], "prompt = \"q\"\njoin = \"passed\"");
+    let mut tasks = [four(), vec![plan, critic, refine]].concat();
+    tasks[1] = task("a", "apply", &["p", "refine"], "");
+    let text = manifest("result = \"d\"", &tasks);
+    let workflow =
+        Manifest::parse("c.toml", &text).unwrap_or_else(|errors| panic!("{errors}")).workflow.unwrap();
+    let agents: Vec<_> = workflow.agents().map(|task| (task.name.value.as_str(), task.required)).collect();
+    assert_eq!(agents, [("plan", true), ("critic", false), ("refine", true)]);
+    let kind = &workflow.tasks[5].kind;
+    let expected = TaskKind::Agent {
+        prompt: "p".into(),
+        harness: Some(Harness::Codex),
+        model: Some(ModelName::parse("m").unwrap()),
+        effort: Some("high"),
+    };
+    assert_eq!(*kind, expected);
+}
+
+#[test]
+fn an_agent_task_that_cannot_be_run_is_refused_with_the_reason() {
+    insta::assert_snapshot!(with(&[
+        task("late", "agent", &["a"], "prompt = \"p\""),
+        task("later", "agent", &["m", "late"], "prompt = \"p\"\nisolation = \"worktree\""),
+    ]), @r#"
+    `late`: waiting for `a`, which is no turn, is not in this build, which records the candidate when all turns are over, and then applies it
+    `later`: waiting for `m`, which is no turn, is not in this build, which records the candidate when all turns are over, and then applies it
+    `later`: isolation = "worktree" is not in this build, which runs agent tasks one at a time, in the candidate's files
+    "#);
+    insta::assert_snapshot!(with(&[
+        task("other", "agent", &["p"], "prompt = \"p\"\nharness = \"hermes\"\neffort = \"most\"\nmodel = \"a b\""),
+        task("mute", "agent", &["p"], ""),
+    ]), @r#"
+    `hermes` is no harness of a workflow
+    `most` is no effort of a workflow
+    [agent].model holds a blank or a control character
+    the task `mute` has no `prompt`, which agent must have
     "#);
 }
 
@@ -229,11 +268,11 @@ fn what_this_build_does_not_run_is_refused_by_name() {
         task("again", "measure", &["a"], "needs = \"gpu\""),
         task("later", "command", &[], "command = \"c\"\nstage = \"epilogue\"\nrequired = false"),
     ]), @r#"
-    `again`: a second measure is not in this build, which runs one each of the engine's steps propose, apply, measure and decide
+    `again`: a second measure is not in this build, which runs agent tasks, and one each of the engine's steps propose, apply, measure and decide
     `again`: needs = "gpu" is not in this build, which offers no capability
-    `later`: kind = "command" is not in this build, which runs one each of the engine's steps propose, apply, measure and decide
+    `later`: kind = "command" is not in this build, which runs agent tasks, and one each of the engine's steps propose, apply, measure and decide
     `later`: stage = "epilogue" is not in this build, which runs iterations only
-    `later`: required = false is not in this build, which runs required tasks only
+    `later`: required = false is not in this build, which discards a candidate whose engine's step failed
     "#);
     for lane in ["custom", "playbook"] {
         let said = said(&format!("type = \"{lane}\"\nresult = \"d\""), &four());

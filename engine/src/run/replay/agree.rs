@@ -19,7 +19,10 @@ pub(super) fn agree(expected: &SessionEvent, found: &SessionEvent) -> Result<(),
             same("phase", &(phase, iter), &(found, at))
         }
         (E::PlanAdmitted { tasks, .. }, E::PlanAdmitted { tasks: found, .. }) => same("tasks", tasks, found),
-        (E::AgentStart { iter }, E::AgentStart { iter: found }) => same("iter", iter, found),
+        (E::AgentStart { iter, task }, E::AgentStart { iter: found, task: of }) => {
+            same("iter", iter, found)?;
+            same("task", task, of)
+        }
         (
             E::TaskResult { task, status, iter, metric, .. },
             E::TaskResult { task: of, status: found_status, iter: at, metric: score, .. },

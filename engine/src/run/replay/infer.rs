@@ -56,8 +56,8 @@ pub(super) fn infer(state: &State, line: &SessionEvent) -> Result<EventKind, Str
         (Stage::Task(id), SessionEvent::Rebuild { output, secs, .. }) => {
             Ok(ended(id, TaskReport::Unbuilt { output: output.clone() }, *secs))
         }
-        (Stage::Recording(id), SessionEvent::TaskResult { output, secs, .. }) => {
-            let candidate = Box::new(settling::candidate(output.as_ref()));
+        (Stage::Recording(id), SessionEvent::TaskResult { output, recorded, secs, .. }) => {
+            let candidate = Box::new(settling::candidate(recorded.as_ref().or(output.as_ref())));
             Ok(ended(id, TaskReport::Recorded { candidate }, *secs))
         }
         (Stage::Snapshotting, SessionEvent::Row { row, .. }) => Ok(EventKind::Snapshotted(
@@ -78,7 +78,7 @@ fn turned(task: TaskId, mut line: TurnWire) -> EventKind {
     let killed = std::mem::take(&mut line.killed);
     let frozen_restored = std::mem::take(&mut line.frozen_restored);
     let secs = line.secs;
-    let report = TaskReport::Proposed(Box::new(report(line)));
+    let report = TaskReport::Turned(Box::new(report(line)));
     EventKind::Task(Box::new(TaskEnd { task, report, killed, frozen_restored, secs }))
 }
 

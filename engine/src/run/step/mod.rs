@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::effect::{Effect, Job};
 use super::event::{Event, EventKind};
-use super::graph::Op;
+use super::graph::{Next, Op};
 use super::state::{Iteration, Stage, State};
 use crate::judge::Known;
 use crate::log::{Decision, Durability, Phase, RowWire, SessionEvent, TaskStatus};
@@ -101,16 +101,14 @@ impl Fold {
         self.log(admitted, Durability::Buffered);
     }
 
-    /// Starts an iteration. The baseline has nothing to propose: what there is was proposed by the setup.
+    /// Starts an iteration. The baseline has no turns: what there is was proposed by the setup.
     fn begin(&mut self, iter: u32) {
         self.enter(self.phase_of(iter), iter);
         let row = RowWire::new(iter, if iter == 0 { Decision::Baseline } else { Decision::Discard });
         let mut current = Iteration::new(self.at, row);
         if iter == 0 {
-            for (id, task) in self.state.terms.graph.tasks() {
-                if task.op == Op::Propose {
-                    current.settled.settle(id, TaskStatus::Pass);
-                }
+            for id in self.state.terms.graph.turns() {
+                current.settled.settle(id, TaskStatus::Pass);
             }
         }
         self.state.current = Some(current);
@@ -138,12 +136,14 @@ impl Fold {
         if self.state.hurried() {
             return self.discard("ended before it was measured".to_owned());
         }
-        let Some(id) = self.state.terms.graph.ready(&current.settled) else {
-            return self.discard("no task of the iteration is ready".to_owned());
+        let id = match self.state.terms.graph.next(&current.settled) {
+            Some(Next::Run(id)) => id,
+            Some(Next::Blocked(id)) => return self.blocked(id),
+            None => return self.discard("no task of the iteration is ready".to_owned()),
         };
         let Some(op) = self.state.terms.graph.task(id).map(|task| task.op) else { return };
         let job = match op {
-            Op::Propose => return self.propose(id),
+            Op::Propose | Op::Agent => return self.begin_turn(id, op),
             Op::Apply => Job::Apply { task: id },
             Op::Measure => Job::Measure { task: id, known: self.known() },
             Op::Decide => return self.decide(id),

@@ -13,7 +13,6 @@ use crate::judge::Reading;
 use crate::log::{ApprovalOutcome, AskWire, Decision, Durability, Phase, RowWire, SessionEvent, TaskStatus};
 use crate::run::effect::{Effect, Job};
 use crate::run::event::Interrupt;
-use crate::run::graph::Op;
 use crate::run::operator::Ask;
 use crate::run::state::{Ending, Iteration, Stage};
 
@@ -73,7 +72,7 @@ impl Fold {
             self.settle_input(covered, Settlement::Superseded, "by a later budget");
         }
         let left = self.state.cost_left();
-        if let (Some(_), true, Some(current)) = (budget.max_cost, self.proposes(), &mut self.state.current) {
+        if let (Some(_), true, Some(current)) = (budget.max_cost, self.in_turn(), &mut self.state.current) {
             // The turn that runs is held to it too.
             current.reserved = left;
         }
@@ -83,9 +82,8 @@ impl Fold {
     }
 
     /// Whether a turn of the agent runs.
-    fn proposes(&self) -> bool {
-        let op = |id| self.state.terms.graph.task(id).map(|task| task.op);
-        matches!(self.state.stage, Stage::Task(id) if op(id) == Some(Op::Propose))
+    fn in_turn(&self) -> bool {
+        matches!(self.state.stage, Stage::Task(id) if self.state.terms.graph.is_turn(id))
     }
 
     fn rescope(&mut self, key: Key, regime: String) {
@@ -215,10 +213,8 @@ impl Fold {
         // It has no row that would tell how long it took.
         let mut current = Iteration::new(Duration::ZERO, RowWire::new(iter, Decision::Baseline));
         current.rebase = Some((key, regime));
-        for (id, task) in self.state.terms.graph.tasks() {
-            if task.op == Op::Propose {
-                current.settled.settle(id, TaskStatus::Pass);
-            }
+        for id in self.state.terms.graph.turns() {
+            current.settled.settle(id, TaskStatus::Pass);
         }
         self.state.current = Some(current);
         self.dispatch();

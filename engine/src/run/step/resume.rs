@@ -6,7 +6,7 @@ use crate::agent::Usage;
 use crate::log::{Durability, Phase, RecoveryClass, SessionEvent};
 use crate::run::effect::Job;
 use crate::run::event::Candidate;
-use crate::run::graph::Op;
+use crate::run::graph::{Next, Op};
 use crate::run::settling::LOST;
 use crate::run::state::{Ending, Left, Stage, State};
 
@@ -48,14 +48,17 @@ impl Fold {
     /// What a turn said it had used before its engine died was spent in its own iteration; once, however many engines
     /// find it.
     pub(super) fn charged(&mut self, usage: Usage) {
-        if self.state.left != Some(Left::AtBest) || self.state.charged || usage.is_unknown() {
+        if !matches!(self.state.left, Some(Left::AtBest | Left::Midway))
+            || self.state.charged
+            || usage.is_unknown()
+        {
             return;
         }
         self.state.charged = true;
         self.state.used = self.state.used.plus(usage);
         if let Some(current) = &mut self.state.current {
             current.used = current.used.plus(usage);
-            current.row.cost_usd = current.used.cost_usd;
+            current.row.cost_usd = Usage::new(current.row.cost_usd, None, None).plus(usage).cost_usd;
         }
         let Usage { cost_usd, input_tokens, output_tokens } = usage;
         let iter = self.state.iter;
@@ -74,11 +77,11 @@ impl Fold {
             return self.discard("the engine died in it more than once".to_owned());
         }
         let spent = self.state.cost_left().is_some_and(|left| left <= 0.0);
-        if left == Left::AtBest && self.state.current.is_some() && iter > 0 && spent {
+        if matches!(left, Left::AtBest | Left::Midway) && self.state.current.is_some() && iter > 0 && spent {
             self.state.left = None;
             return self.discard("nothing is left under the cost ceiling for its turn again".to_owned());
         }
-        let files = left == Left::Unmeasured;
+        let files = matches!(left, Left::Unmeasured | Left::Midway);
         match (left, best) {
             (Left::AtBest, Some(token)) => {
                 self.state.left = None;
@@ -89,6 +92,20 @@ impl Fold {
                 self.state.left = Some(left);
                 self.run(Stage::Recalling, Job::Recall { iter, best, files });
             }
+        }
+    }
+
+    /// Takes the workspace back to what stood there before the turn that failed, which another one goes on from.
+    pub(super) fn go_back(&mut self) {
+        let best = self.state.best.as_ref().map(|best| best.token.clone());
+        match best {
+            best if self.state.is_midway() => {
+                self.state.left = Some(Left::Midway);
+                let iter = self.state.iter;
+                self.run(Stage::Recalling, Job::Recall { iter, best, files: true });
+            }
+            Some(token) => self.run(Stage::Restoring, Job::Restore { token }),
+            None => self.dispatch(),
         }
     }
 
@@ -104,6 +121,10 @@ impl Fold {
             Some(Left::Unkept) => {
                 self.take_in(*found);
                 self.run(Stage::Snapshotting, Job::Snapshot);
+            }
+            Some(Left::Midway) => {
+                self.take_in(*found);
+                self.dispatch();
             }
             _ => {
                 self.take_in(*found);
@@ -127,26 +148,26 @@ impl Fold {
     /// What made the candidate live is done again with the measurement: nobody knows what is left of it.
     fn forget_measurement(&mut self) {
         let graph = &self.state.terms.graph;
-        let proposes =
-            |name: &str| graph.tasks().any(|(_, task)| task.op == Op::Propose && task.name == name);
+        let is_turns = |name: &str| graph.tasks().any(|(_, task)| task.op.is_turn() && task.name == name);
         if let Some(current) = &mut self.state.current {
-            current.settled.retain(|id| graph.task(id).is_some_and(|task| task.op == Op::Propose));
-            current.row.evidence.retain(|evidence| proposes(&evidence.task));
+            current.settled.retain(|id| graph.is_turn(id));
+            current.row.evidence.retain(|evidence| is_turns(&evidence.task));
         }
     }
 }
 
 /// Where the run was left; `None` where the loop had not begun.
 fn left(state: &State) -> Option<Left> {
-    let op = |id| state.terms.graph.task(id).map(|task| task.op);
+    let before_the_turn = if state.is_midway() { Left::Midway } else { Left::AtBest };
     match state.stage {
         Stage::SettingUp | Stage::Recalling => state.left,
-        Stage::Task(id) if op(id) == Some(Op::Propose) => Some(Left::AtBest),
+        Stage::Task(id) if state.terms.graph.is_turn(id) => Some(before_the_turn),
         Stage::Recording(id) => Some(Left::Unrecorded(id)),
         Stage::Task(_) if state.current.is_some() => Some(Left::Unmeasured),
         Stage::Task(_) => Some(Left::AtBest),
         Stage::Snapshotting => Some(Left::Unkept),
-        Stage::Waiting | Stage::Held | Stage::Restoring | Stage::Over => Some(Left::AtBest),
+        Stage::Waiting | Stage::Restoring => Some(before_the_turn),
+        Stage::Held | Stage::Over => Some(Left::AtBest),
     }
 }
 
@@ -165,10 +186,25 @@ fn class(state: &State, closed: bool) -> RecoveryClass {
         return RecoveryClass::DiedInBaseline;
     }
     match (state.current.is_some(), left(state)) {
+        (true, Some(Left::AtBest | Left::Midway | Left::Unrecorded(_))) if in_agent_task(state) => {
+            RecoveryClass::DiedInPlanTask
+        }
         (true, Some(Left::Unmeasured | Left::Unkept)) => RecoveryClass::DiedDeciding,
         (true, _) => RecoveryClass::DiedMidTurn,
         (false, _) => RecoveryClass::DiedBetweenIterations,
     }
+}
+
+/// Whether the next turn of the open iteration, or the one that ran, is an agent task's.
+fn in_agent_task(state: &State) -> bool {
+    let (graph, current) = (&state.terms.graph, state.current.as_ref());
+    let next = current.and_then(|current| graph.next(&current.settled));
+    let id = match (state.stage, state.left, next) {
+        (Stage::Task(id) | Stage::Recording(id), ..) | (_, Some(Left::Unrecorded(id)), _) => id,
+        (_, _, Some(Next::Run(id) | Next::Blocked(id))) => id,
+        _ => return false,
+    };
+    graph.task(id).is_some_and(|task| task.op == Op::Agent)
 }
 
 /// The evidence, for a person.
@@ -183,6 +219,7 @@ fn detail(state: &State, class: RecoveryClass) -> String {
         (_, Some(Left::Unmeasured)) => "the candidate was recorded, and has no reading",
         (_, Some(Left::Unkept)) => "the decision to keep was written, and its row was not",
         (RecoveryClass::DiedMidTurn, _) => "the turn was begun, and its end was not written",
+        (RecoveryClass::DiedInPlanTask, _) => "an agent task was to be done, and had not settled",
         _ => "no iteration was open",
     };
     format!("{what}; {settled} iterations were settled")

@@ -20,12 +20,13 @@ const REBUILDS: u32 = 2;
 impl Fold {
     pub(super) fn task_ended(&mut self, end: TaskEnd) {
         let TaskEnd { task, report, killed, frozen_restored, secs } = end;
+        let ended = (killed, frozen_restored);
         if let Some(current) = &mut self.state.current {
-            current.row.killed.extend(killed);
-            current.row.frozen_restored.extend(frozen_restored);
+            current.row.killed.extend(ended.0.iter().cloned());
+            current.row.frozen_restored.extend(ended.1.iter().cloned());
         }
         match report {
-            TaskReport::Proposed(turn) => self.proposed(task, secs, *turn),
+            TaskReport::Turned(turn) => self.turned(task, secs, (*turn, ended)),
             TaskReport::Recorded { candidate } => self.candidate_recorded(task, secs, *candidate),
             TaskReport::Applied { failure } => self.pass_or_fail(task, secs, failure),
             TaskReport::Unbuilt { output } => self.unbuilt(task, secs, output),
@@ -84,8 +85,8 @@ impl Fold {
             {
                 current.rebuilds = current.rebuilds.saturating_add(1);
                 current.unbuilt = Some(output.clone());
-                current.attempts = 0;
                 current.settled = Settled::default();
+                current.outputs.clear();
                 current.row.evidence.clear();
                 let attempt = current.rebuilds;
                 let line = SessionEvent::Rebuild { task: name, iter, attempt, output, secs };
@@ -132,12 +133,16 @@ impl Fold {
     /// Settles a task of the iteration and tells how.
     pub(super) fn settle(&mut self, id: TaskId, how: Settling, durability: Durability) {
         let Some(task) = self.state.terms.graph.task(id).cloned() else { return };
-        let Settling { status, note, secs, metric, output, transport } = how;
-        let (mut attempts, mut used) = (1, crate::agent::Usage::default());
+        let Settling { status, note, secs, metric, output, recorded, transport, blocked } = how;
+        let mut attempts = u32::from(blocked.is_none());
+        let mut used = crate::agent::Usage::default();
         if let Some(current) = &mut self.state.current {
             current.settled.settle(id, status);
-            if task.op == Op::Propose {
-                (attempts, used) = (current.attempts, current.used);
+            if task.op.is_turn() && blocked.is_none() {
+                attempts = std::mem::take(&mut current.attempts);
+                used = std::mem::take(&mut current.used);
+                current.secs = 0.0;
+                current.outputs.extend(output.clone().map(|output| (id, output)));
             }
             if task.op != Op::Decide {
                 let disposition = status.token().to_owned();
@@ -160,9 +165,11 @@ impl Fold {
             output_tokens: used.output_tokens,
             metric,
             output,
+            recorded,
             note,
             secs,
             transport,
+            blocked,
         };
         self.log(line, durability);
     }

@@ -6,11 +6,13 @@ use std::time::Duration;
 use driver::TransportClass;
 
 use super::Fold;
-use crate::agent::{Brief, Escalation, Usage, Usd};
+use crate::agent::task::standing;
+use crate::agent::{Brief, Escalation, Upstream, Usage, Usd};
 use crate::log::{Decision, Durability, EscalationWire, Phase, SessionEvent, TaskStatus, TurnWire};
+use crate::manifest::Join;
 use crate::run::effect::{Effect, Job};
 use crate::run::event::{Candidate, TurnReport};
-use crate::run::graph::TaskId;
+use crate::run::graph::{Op, TaskId};
 use crate::run::settling::{Settling, recorded};
 use crate::run::state::{Ending, Iteration, Stage, TurnEnded};
 
@@ -27,10 +29,14 @@ const RESET_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Fold {
     /// Starts a turn, or the pause before it.
-    pub(super) fn propose(&mut self, task: TaskId) {
+    pub(super) fn begin_turn(&mut self, task: TaskId, op: Op) {
         let attempts = self.state.current.as_ref().map_or(0, |current| current.attempts);
         if attempts > 0 && self.state.ending.is_some() {
             return self.waited();
+        }
+        if attempts == 0 && self.is_too_dear() {
+            let note = "the cost ceiling refused its turn: nothing of it is left".to_owned();
+            return self.not_run(task, Settling::blocked("budget_ceiling", None, note));
         }
         if let Some(pause) = self.state.pause.take() {
             return self.run(Stage::Waiting, Job::Wait { pause });
@@ -43,10 +49,55 @@ impl Fold {
             // The whole of what is left, since only one turn runs at a time; what it does not use is free again.
             current.reserved = left;
         }
-        self.log(SessionEvent::AgentStart { iter }, Durability::Buffered);
+        let name = self.name(task);
+        let named = (op == Op::Agent).then(|| name.clone());
+        self.log(SessionEvent::AgentStart { iter, task: named }, Durability::Buffered);
+        if op == Op::Agent {
+            let (brief, upstream) = (self.state.brief(), self.upstream(task));
+            return self.run(Stage::Task(task), Job::Agent { task, name, brief, upstream });
+        }
         let steer = self.steer();
         let brief = Brief { steer, ..self.state.brief() };
         self.run(Stage::Task(task), Job::Propose { task, brief });
+    }
+
+    /// Whether the turns before this one of the iteration have used all that there was.
+    fn is_too_dear(&self) -> bool {
+        let Some(current) = &self.state.current else { return false };
+        let is_first = self.state.terms.graph.turns().all(|id| current.settled.status(id).is_none());
+        !is_first && self.state.cost_left().is_some_and(|left| left <= 0.0)
+    }
+
+    /// What the tasks came to that an agent task waited for: all of them, or those that passed.
+    fn upstream(&self, id: TaskId) -> Vec<Upstream> {
+        let graph = &self.state.terms.graph;
+        let (Some(task), Some(current)) = (graph.task(id), &self.state.current) else { return Vec::new() };
+        let one = |id: &TaskId| {
+            let task = graph.task(*id)?.name.clone();
+            let status = current.settled.status(*id)?;
+            let said = current.row.evidence.iter().rev().find(|evidence| evidence.task == task);
+            let note = said.map(|evidence| evidence.note.clone()).unwrap_or_default();
+            let output = current.outputs.iter().rev().find(|(of, _)| of == id);
+            Some(Upstream { task, status, note, output: output.map(|(_, output)| output.clone()) })
+        };
+        let all = task.depends_on.iter().filter_map(one);
+        all.filter(|task_of| task.join != Join::Passed || task_of.status == TaskStatus::Pass).collect()
+    }
+
+    fn name(&self, task: TaskId) -> String {
+        self.state.terms.graph.task(task).map(|task| task.name.clone()).unwrap_or_default()
+    }
+
+    /// A task that cannot run, because too few of those that it waited for have passed.
+    pub(super) fn blocked(&mut self, task: TaskId) {
+        let note = "too few of the tasks that it waits for have passed".to_owned();
+        self.not_run(task, Settling::blocked("dependency_did_not_pass", None, note));
+    }
+
+    fn not_run(&mut self, task: TaskId, how: Settling) {
+        let note = how.note.clone();
+        self.settle(task, how, Durability::Buffered);
+        self.go_on_after(task, (TaskStatus::Blocked, note));
     }
 
     /// A pause is over. Whoever ended it early wants no other attempt.
@@ -75,8 +126,11 @@ impl Fold {
     }
 
     /// A turn is over. That is on the disk before anything else is done, so that it is never taken again.
-    pub(super) fn proposed(&mut self, task: TaskId, secs: f64, turn: TurnReport) {
-        let line = wire(&turn, self.state.current.as_ref(), secs);
+    pub(super) fn turned(&mut self, task: TaskId, secs: f64, (turn, ended): (TurnReport, Ended)) {
+        let mut line = wire(&turn, self.state.current.as_ref(), (secs, ended));
+        let of = self.state.terms.graph.task(task);
+        line.task = of.filter(|task| task.op == Op::Agent).map(|task| task.name.clone());
+        let advisory = of.is_some_and(|task| !task.required);
         self.log(SessionEvent::AgentDone(Box::new(line)), Durability::Durable);
         self.state.used = self.state.used.plus(turn.usage);
         if self.state.max_cost().is_some() && turn.usage.cost_usd.is_none() && !self.state.unpriced {
@@ -85,8 +139,8 @@ impl Fold {
                 "warning: the turn did not say what it cost, so the cost ceiling cannot hold it".to_owned(),
             );
         }
-        let TurnReport { failure, transport, retry_after, usage, account, escalation, ask, started, dropped } =
-            turn;
+        let TurnReport { failure, transport, retry_after, usage, account, .. } = turn;
+        let TurnReport { escalation, ask, result, started, dropped, .. } = turn;
         self.delivered(started);
         if let Some(ask) = ask {
             self.asked(ask);
@@ -95,25 +149,43 @@ impl Fold {
         current.used = current.used.plus(usage);
         current.secs += secs;
         current.reserved = None;
-        current.row.cost_usd = current.used.cost_usd;
-        current.row.candidate_md = account;
-        current.row.dropped = dropped;
-        current.turn =
-            Some(TurnEnded { failure, transport: transport.clone(), escalated: escalation.is_some() });
+        current.row.cost_usd = Usage::new(current.row.cost_usd, None, None).plus(usage).cost_usd;
+        if !account.is_empty() {
+            current.row.candidate_md = account;
+        }
+        current.row.dropped.extend(dropped);
+        let escalated = escalation.is_some();
+        let over = TurnEnded { failure, transport: transport.clone(), escalated, result };
+        let left_nothing = advisory && !over.standing(None).0.is_good();
+        current.turn = Some(over);
         if let Some(Escalation { category, reason, evidence }) = escalation {
             self.state.ending.get_or_insert(Ending::Escalated(reason.clone()));
             // The turn's line says it too, and is on the disk.
             self.log(SessionEvent::Escalation { category, reason, evidence }, Durability::Buffered);
         }
         match transport {
-            Some(class) if self.turn_died(&class, retry_after) => self.try_again(task, class),
+            Some(class) if self.turn_died(&class, retry_after) => return self.try_again(task, class),
             None => {
                 self.state.dead_turns = 0;
                 self.enter(Phase::Iteration, self.state.iter);
-                self.record(task);
             }
-            Some(_) => self.record(task),
+            Some(_) => {}
         }
+        match left_nothing {
+            true => self.unrecorded(task),
+            false => self.record(task),
+        }
+    }
+
+    /// An advisory turn failed: nothing that it left becomes part of the candidate.
+    fn unrecorded(&mut self, task: TaskId) {
+        let Some(current) = &mut self.state.current else { return };
+        let turn = current.turn.take().unwrap_or_default();
+        let (status, why) = turn.standing(None);
+        let (output, transport, secs) = (turn.result, turn.transport, current.secs);
+        let how = Settling { output, transport, ..Settling::new(status, why.clone(), secs) };
+        self.settle(task, how, Durability::Buffered);
+        self.go_on_after(task, (status, why));
     }
 
     pub(super) fn record(&mut self, task: TaskId) {
@@ -144,7 +216,7 @@ impl Fold {
 
     /// The workspace goes back to the best, and then the turn is tried again.
     fn try_again(&mut self, task: TaskId, class: String) {
-        let name = self.state.terms.graph.task(task).map(|task| task.name.clone()).unwrap_or_default();
+        let name = self.name(task);
         let current = self.state.current.as_mut();
         let (attempt, turn) = current.map_or((0, None), |current| (current.attempts, current.turn.take()));
         let note = turn.and_then(|turn| turn.failure).unwrap_or_default();
@@ -152,54 +224,72 @@ impl Fold {
         let iter = self.state.iter;
         let line = SessionEvent::Retry { task: name, iter, attempt, transport: class, note, wait_secs };
         self.log(line, Durability::Buffered);
-        match &self.state.best {
-            Some(best) => {
-                let token = best.token.clone();
-                self.run(Stage::Restoring, Job::Restore { token });
-            }
-            None => self.dispatch(),
-        }
+        self.go_back();
     }
 
     /// What a turn left is recorded.
     pub(super) fn candidate_recorded(&mut self, task: TaskId, secs: f64, candidate: Candidate) {
-        let output = recorded(&candidate);
+        let told = recorded(&candidate);
         let Candidate { commit, refused, changed, diff, diffstat, dropped } = candidate;
+        let of = self.state.terms.graph.task(task);
+        let (is_agents, required) = of.map_or((false, true), |task| (task.op == Op::Agent, task.required));
         let Some(current) = &mut self.state.current else { return };
-        current.row.unchanged = commit.is_some() && !changed;
-        current.row.diff = diff;
-        current.row.diffstat = diffstat;
-        current.row.candidate = commit;
-        let mut all = dropped;
-        all.append(&mut current.row.dropped);
-        current.row.dropped = all;
-        let idle = current.row.unchanged;
         let turn = current.turn.take().unwrap_or_default();
-        let secs = current.secs + secs;
-        let (status, why) = match (&turn, refused) {
-            (TurnEnded { transport: Some(_), failure, .. }, _) => {
-                (TaskStatus::Transport, failure.clone().unwrap_or_default())
-            }
-            (TurnEnded { escalated: true, .. }, _) => (TaskStatus::Fail, "the agent escalated".to_owned()),
-            (TurnEnded { failure: Some(why), .. }, _) => (TaskStatus::Fail, why.clone()),
-            (_, Some(why)) => (TaskStatus::Fail, why),
-            _ => (TaskStatus::Pass, String::new()),
-        };
-        let died = turn.transport.is_some();
-        let how = Settling {
-            transport: turn.transport,
-            output: Some(output),
-            ..Settling::new(status, why.clone(), secs)
-        };
-        self.settle(task, how, Durability::Buffered);
-        if !died {
-            self.count_idle(idle);
+        let (status, why) = turn.standing(refused);
+        let said = &mut current.row.dropped;
+        let new: Vec<String> = dropped.into_iter().filter(|dropped| !said.contains(dropped)).collect();
+        said.splice(0..0, new);
+        if required || status.is_good() {
+            current.row.unchanged = commit.is_some() && !changed;
+            current.row.diff = diff;
+            current.row.diffstat = diffstat;
+            current.row.candidate = commit;
         }
-        if died && let Some(current) = &mut self.state.current {
+        let secs = current.secs + secs;
+        let (output, recorded) = if is_agents { (turn.result, Some(told)) } else { (Some(told), None) };
+        let transport = turn.transport;
+        let how = Settling { transport, output, recorded, ..Settling::new(status, why.clone(), secs) };
+        self.settle(task, how, Durability::Buffered);
+        self.go_on_after(task, (status, why));
+    }
+
+    /// A turn settled so, or a task was not run: the next task, or the end of the candidate.
+    fn go_on_after(&mut self, id: TaskId, (status, why): (TaskStatus, String)) {
+        let graph = &self.state.terms.graph;
+        let Some(task) = graph.task(id).cloned() else { return };
+        let Some(current) = &mut self.state.current else { return };
+        let discards = task.required && !status.is_good();
+        let (idle, was_run) = (current.row.unchanged, status != TaskStatus::Blocked);
+        let turns_are_over = discards || !graph.has_turns_left(&current.settled);
+        if discards && status == TaskStatus::Transport {
             // No fault of the agent's.
             current.row.decision = Decision::InfraDead;
+        } else if turns_are_over && task.op.is_turn() {
+            self.count_idle(idle);
         }
-        if status == TaskStatus::Pass { self.dispatch() } else { self.discard(why) }
+        match (discards, status.is_good()) {
+            (true, _) => {
+                let why =
+                    if task.op == Op::Propose && was_run { why } else { format!("`{}`: {why}", task.name) };
+                self.block_agents(&task.name);
+                self.discard(why);
+            }
+            (false, false) if was_run => self.go_back(),
+            _ => self.dispatch(),
+        }
+    }
+
+    /// The agent tasks that are left are not run, since this required task failed.
+    fn block_agents(&mut self, failed: &str) {
+        let Some(current) = &self.state.current else { return };
+        let graph = &self.state.terms.graph;
+        let left = graph.tasks().filter(|(id, _)| current.settled.status(*id).is_none());
+        let left: Vec<TaskId> = left.filter(|(_, task)| task.op == Op::Agent).map(|(id, _)| id).collect();
+        for id in left {
+            let note = format!("the required task `{failed}` failed");
+            let how = Settling::blocked("required_task_failed", Some(failed.to_owned()), note);
+            self.settle(id, how, Durability::Buffered);
+        }
     }
 
     /// A turn that changed nothing is measured like any other; too many in a row end the run.
@@ -208,6 +298,22 @@ impl Fold {
         if self.state.idle_turns >= STALLED {
             let why = format!("{} turns in a row changed nothing", self.state.idle_turns);
             self.state.ending.get_or_insert(Ending::Stalled(why));
+        }
+    }
+}
+
+impl TurnEnded {
+    /// How its task settles, and why; `refused` is why what it left is no candidate.
+    fn standing(&self, refused: Option<String>) -> (TaskStatus, String) {
+        match (self, refused) {
+            (TurnEnded { transport: Some(_), failure, .. }, _) => {
+                (TaskStatus::Transport, failure.clone().unwrap_or_default())
+            }
+            (TurnEnded { escalated: true, .. }, _) => (TaskStatus::Fail, "the agent escalated".to_owned()),
+            (TurnEnded { failure: Some(why), .. }, _) => (TaskStatus::Fail, why.clone()),
+            (_, Some(why)) => (TaskStatus::Fail, why),
+            (TurnEnded { result: Some(result), .. }, _) => standing(result),
+            _ => (TaskStatus::Pass, String::new()),
         }
     }
 }
@@ -225,9 +331,12 @@ fn patience(class: &str) -> Option<Duration> {
     }
 }
 
-/// The line of a turn; its iteration has what its prompt had, and what was ended and put back after it.
-fn wire(turn: &TurnReport, current: Option<&Iteration>, secs: f64) -> TurnWire {
-    let row = current.map(|current| &current.row);
+/// Processes that a turn left and that were ended, and frozen files that were put back after it.
+type Ended = (Vec<String>, Vec<String>);
+
+/// The line of a turn; its iteration has what its prompt had.
+fn wire(turn: &TurnReport, current: Option<&Iteration>, (secs, ended): (f64, Ended)) -> TurnWire {
+    let (killed, frozen_restored) = ended;
     let carried = current.filter(|_| turn.started).into_iter().flat_map(|current| &current.carried);
     let escalation = turn
         .escalation
@@ -245,8 +354,10 @@ fn wire(turn: &TurnReport, current: Option<&Iteration>, secs: f64) -> TurnWire {
         ask: turn.ask.clone(),
         delivered: carried.map(|(key, _)| key.to_string()).collect(),
         unstarted: !turn.started,
-        killed: row.map(|row| row.killed.clone()).unwrap_or_default(),
-        frozen_restored: row.map(|row| row.frozen_restored.clone()).unwrap_or_default(),
+        task: None,
+        result: turn.result.clone(),
+        killed,
+        frozen_restored,
         dropped: turn.dropped.clone(),
         secs,
     }
@@ -268,6 +379,7 @@ pub(in crate::run) fn report(line: TurnWire) -> TurnReport {
         account: line.candidate_md,
         escalation,
         ask: line.ask,
+        result: line.result,
         started: !line.unstarted,
         dropped: line.dropped,
     }
