@@ -362,10 +362,6 @@ impl Workspace {
         }
         if best != self.best {
             self.return_to(Position(best)).await?;
-            if files {
-                // As it is when a candidate is first made; an agent's repository is shown with this index.
-                self.git.put_back_index(&self.best.commit, &self.facts.fixed).await?;
-            }
         }
         let Some(commit) = found else { return Ok(None) };
         let Point { commit, tree } = point(&self.git, commit).await?;

@@ -218,7 +218,10 @@ fn a_ceiling_holds_within_an_iteration_too() {
 
 #[test]
 fn a_run_that_was_killed_in_a_task_pays_nothing_before_it_twice() {
-    let critic = format!("[ -e ../go ] || {{ echo half > notes.txt; touch ../there; sleep 1000; }}; {SEEN}");
+    let critic = format!(
+        "[ -e ../go ] || {{ echo half > notes.txt; {SEEN}; touch ../there; sleep 1000; }}; \
+         [ ! -e PLAN_TASK_RESULT.json ] || exit 7; {SEEN}"
+    );
     let pack = Pack::new(&agent(&critic, SEEN), COUNT, GRAPH);
     killed_at(&pack, &["--iterations", "1"], "there");
     pack.write("go", "");
@@ -226,6 +229,7 @@ fn a_run_that_was_killed_in_a_task_pays_nothing_before_it_twice() {
     ran.ended("finished", 0);
     assert_eq!(class(&ran), "died_in_plan_task");
     assert_eq!(pack.read("ran"), "invent\ncritic\ncritic\nrefine\n");
+    assert_eq!(settled(&ran, 1)[1], "critic pass", "the result of the killed turn is not there any more");
     assert_eq!(ran.decisions(), ["baseline", "keep"]);
     assert!(!pack.exists("workspace/notes.txt"), "what the killed turn left is taken back");
     assert!(ran.rows()[1]["diff"].as_str().unwrap().contains("+1"), "{}", ran.rows()[1]);
