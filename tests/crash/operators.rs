@@ -6,12 +6,14 @@ use serde_json::Value;
 
 use crate::support::{BINARY, Pack};
 
-/// Tells whether its prompt has the steer, and says what an operator says in the turn of each iteration.
+/// Tells whether its prompt has the steer, and says what an operator says in the turn of each iteration. It gives the engine
+/// time to flush what it settles by that, since two lines of the ledger that come together share a flush.
 const OPERATORS: &str = "echo turn >> \"$OUTSIDE\"; printf '{\"cost_usd\": 0.25}' > \"$CRUCIBLE_USAGE\"; say() { \"$BIN\" \"$@\" --state-dir ../state > /dev/null || exit 9; }; \
+    settled() { until grep -q \"settled\\\",\\\"key\\\":\\\"$1\\\"\" ../state/admissions.jsonl; do sleep 0.01; done; sleep 0.1; }; \
     prompt=$(cat); case $prompt in *faster*) echo steered >> \"$OUTSIDE\";; esac; \
     n=$(cat counter.txt); i=$(printf '%s\\n' \"$prompt\" | sed -n 's/^Iteration \\([0-9]*\\) of .*/\\1/p'); \
     case $i in 1) say steer 'be faster' --id s; say budget --iterations 4 --id b;; \
-    2) say pause --id p; say resume --id r; say budget --iterations 3 --id c;; esac; \
+    2) say pause --id p; say resume --id r; settled r; say budget --iterations 3 --id c; settled b;; esac; \
     echo $((n + 1)) > counter.txt";
 
 /// Asks and goes on, answers itself in the turn after that, and asks once more for what nobody answers.
