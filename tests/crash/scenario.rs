@@ -38,6 +38,15 @@ pub(crate) fn all() -> Vec<Scenario> {
             again: false,
         },
         Scenario {
+            name: "tasks",
+            about: "agent tasks behind the proposal: one that looks at it, passes and then fails, and one that goes on from it",
+            make: tasks,
+            args: &["--iterations", "2"],
+            exit: 0,
+            sandboxed: false,
+            again: false,
+        },
+        Scenario {
             name: "domain",
             about: "`apply_cmd`, `snapshot_cmd` and `restore_cmd` beside git",
             make: domain,
@@ -118,6 +127,32 @@ fn with_method(pack: Pack) -> Pack {
 
 fn counter() -> Pack {
     with_method(Pack::new(AGENT, JUDGE, ""))
+}
+
+/// A critic that leaves half a change where it fails, and a task that adds to what the proposal made.
+fn tasks() -> Pack {
+    let result = "echo '{\"seen\": 1}' > PLAN_TASK_RESULT.json";
+    let agent = format!(
+        "echo turn >> \"$OUTSIDE\"; printf '{{\"cost_usd\": 0.25}}' > \"$CRUCIBLE_USAGE\"; prompt=$(cat); n=$(cat counter.txt); \
+         case \"$prompt\" in CRITIC*) echo $n > half.txt; {result}; [ $n -lt 12 ] || exit 3;; \
+         REFINE*) echo $((n + 10)) > counter.txt; {result};; *) echo $((n + 1)) > counter.txt;; esac"
+    );
+    let step = |name: &str, op: &str, more: &str| {
+        format!("[[workflow.task]]\nname = \"{name}\"\nkind = \"engine\"\nop = \"{op}\"\n{more}\n")
+    };
+    let task = |name: &str, prompt: &str, more: &str| {
+        format!("[[workflow.task]]\nname = \"{name}\"\nkind = \"agent\"\nprompt = \"{prompt}\"\n{more}\n")
+    };
+    let graph = [
+        "[workflow]\nresult = \"choose\"\n".to_owned(),
+        step("invent", "propose", ""),
+        task("critic", "CRITIC", "depends_on = [\"invent\"]\nrequired = false"),
+        task("refine", "REFINE", "depends_on = [\"invent\", \"critic\"]\njoin = \"passed\""),
+        step("deploy", "apply", "depends_on = [\"refine\"]"),
+        step("bench", "measure", "depends_on = [\"deploy\"]"),
+        step("choose", "decide", "depends_on = [\"bench\"]\nsource = \"bench\""),
+    ];
+    Pack::new(&agent, JUDGE, &graph.concat())
 }
 
 fn again() -> Pack {
@@ -213,7 +248,10 @@ impl Left {
             if line["kind"] != "task_result" || rebasing {
                 continue;
             }
-            let key = (line["task_kind"].as_str().unwrap().to_owned(), line["iter"].as_u64().unwrap());
+            let kind = line["task_kind"].as_str().unwrap();
+            // There is one task of each of the other kinds.
+            let which = if kind == "agent" { line["task"].as_str().unwrap() } else { kind };
+            let key = (which.to_owned(), line["iter"].as_u64().unwrap());
             *ended.entry(key).or_insert(0) += 1;
         }
         let workspace = pack.path("workspace");
@@ -268,7 +306,9 @@ impl Left {
 
     /// What every turn said that it cost must be what the run spent.
     pub(crate) fn charged_in_full(&self) {
-        let turns = self.ended.keys().filter(|(kind, _)| kind == "propose").count();
+        let is_turn = |which: &str| ["propose", "critic", "refine"].contains(&which);
+        let turns: usize =
+            self.ended.iter().filter(|((kind, _), _)| is_turn(kind)).map(|(_, count)| count).sum();
         assert!((self.spent - turns as f64 * COST).abs() < 1e-9, "{} spent by {turns} turns", self.spent);
     }
 
