@@ -345,7 +345,7 @@ pub(crate) fn page(table: &BTreeMap<String, BTreeMap<&str, usize>>, scenarios: &
          It must end as it does when nobody kills it: the same rows, the same tree, the same spend, and no turn or measurement \
          ended twice. Its log must pass `crucible replay`, and where there was a broker `crucible audit --verify`. Where the agent could write \
          to the outside, its writes stay within their bound, none is made twice, each refusal has its row, and each file of the outbox is whole.\n\n\
-         ```sh\ncargo test -p tests --test crash            # one point in eleven\n\
+         ```sh\ncargo test -p tests --test crash            # one point in thirteen\n\
          cargo test -p tests --test crash -- --all   # every one\n```\n\n",
     );
     for scenario in scenarios {

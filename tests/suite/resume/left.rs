@@ -161,5 +161,8 @@ fn row_24_and_25_a_background_child_and_an_open_input_hold_nothing_up() {
     let ran = pack.run(&["--iterations", "1"]);
     ran.ended("finished", 0);
     assert_eq!(ran.decisions(), ["baseline", "keep"]);
-    assert_eq!(ran.rows()[1]["killed"], serde_json::json!(["sleep"]));
+    // It may be caught before it is `sleep`.
+    let rows = ran.rows();
+    let killed = rows[1]["killed"].as_array().unwrap();
+    assert!(killed.len() == 1 && (killed[0] == "sleep" || killed[0] == "sh"), "{killed:?}");
 }
