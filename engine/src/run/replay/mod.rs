@@ -282,7 +282,10 @@ impl Replay {
     pub fn finish(mut self) -> Option<Replayed> {
         self.times.see(parsed(&self.last));
         let over = self.state.as_ref()?.outcome.is_some();
-        let unwritten = self.expected.into_iter().filter(|event| is_owed(event, over)).collect();
+        // What said that something begins stands before what settled it in the same step.
+        let owed = self.expected.iter().rposition(|event| is_owed(event, over));
+        let unwritten =
+            self.expected.into_iter().take(owed.map_or(0, |last| last.saturating_add(1))).collect();
         Some(Replayed {
             state: self.state?,
             unwritten,
@@ -314,8 +317,8 @@ fn parsed(ts: &str) -> Option<Timestamp> {
     ts.parse().ok()
 }
 
-/// Whether a line that follows and was not written must still be: what settled something must, what said that
-/// something begins is said again when it does.
+/// Whether a line that follows and was not written must still be: what settled something must, with all before it; what
+/// said last that something begins is said again when it does.
 fn is_owed(event: &SessionEvent, over: bool) -> bool {
     match event {
         SessionEvent::Phase { .. } | SessionEvent::AgentStart { .. } => false,

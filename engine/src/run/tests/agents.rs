@@ -233,3 +233,34 @@ fn a_join_of_nothing_that_passed_is_blocked() {
     assert_eq!(settled(&played, 1), expected);
     assert_eq!(played.rows().last().unwrap().decision, Decision::Discard);
 }
+
+#[test]
+fn an_iteration_that_nothing_can_run_in_is_gone_on_with_from_the_middle_of_its_lines() {
+    let task = |name: &str, op: &str, depends_on: &[&str], join: Option<&str>| PlanTask {
+        name: name.to_owned(),
+        op: op.to_owned(),
+        depends_on: depends_on.iter().map(|name| (*name).to_owned()).collect(),
+        advisory: false,
+        join: join.map(str::to_owned),
+    };
+    let told = [
+        task("nothing", "agent", &[], Some("passed")),
+        task("invent", "propose", &[], None),
+        task("deploy", "apply", &["invent"], None),
+        task("bench", "measure", &["deploy"], None),
+        task("choose", "decide", &["bench"], None),
+    ];
+    let graph = Graph::of_log(&told).unwrap();
+    for lost in 0..12 {
+        let mut played = begun_with(graph.clone(), None);
+        while played.state.stage != Stage::Over {
+            played.answer(Went::Well, Some(reading(2, None, false, true)));
+        }
+        assert_eq!(settled(&played, 1)[0], "nothing blocked dependency_did_not_pass");
+        played.crash(lost);
+        while played.state.stage != Stage::Over {
+            played.answer(Went::Well, Some(reading(2, None, false, true)));
+        }
+        assert_eq!(replay(&played.log).state.counts.total(), 2, "{lost} lines were lost");
+    }
+}
