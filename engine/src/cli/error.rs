@@ -232,9 +232,20 @@ impl CliError {
                  one that is over"
                     .to_owned(),
             ),
-            CliError::NoRun(_) | CliError::NoAudit(_) => Some(
+            CliError::NoRun(_) => Some(
                 "name a run by its manifest with --manifest, or by its state directory with --state-dir".to_owned(),
             ),
+            CliError::NoAudit(_) => Some(
+                "only a run with backend = \"openshell\" writes one: name it by its manifest with --manifest, or by its state directory with \
+                 --state-dir"
+                    .to_owned(),
+            ),
+            CliError::Url { .. } => {
+                Some("write http://host or https://host, or host:port without a scheme".to_owned())
+            }
+            CliError::Outbox(broker::writes::outbox::OutboxError::Absent(_)) => {
+                Some("`crucible outbox list` shows what there is".to_owned())
+            }
             CliError::Run(RunError::State(StateError::Lock(LockError::Held { .. }))) => {
                 Some("wait for it to end, or give this run another --state-dir and workspace".to_owned())
             }
