@@ -52,6 +52,26 @@ fn every_mistake_of_a_manifest_comes_with_its_place_and_a_hint() {
 }
 
 #[test]
+fn a_wrong_path_of_the_repository_puts_no_earlier_run_away() {
+    let pack = Pack::counter();
+    pack.run(&["--iterations", "1"]).ended("finished", 0);
+    let manifest = pack.read("crucible.toml");
+    let broken = manifest.replace("[repo]\npath = \"", "[repo]\npath = \"no-");
+    assert_ne!(broken, manifest);
+    pack.write("crucible.toml", &broken);
+    let log = pack.read("state/session.jsonl");
+    let ran = pack.run(&[]);
+    assert_eq!(ran.code(), 4, "{}", ran.stderr());
+    for part in ["/no-", "[repo].path", "relative to the manifest's directory"] {
+        assert!(ran.stderr().contains(part), "{part} is missing in\n{}", ran.stderr());
+    }
+    assert!(
+        pack.read("state/session.jsonl") == log && !pack.exists("state/archive"),
+        "it stands where it was"
+    );
+}
+
+#[test]
 fn no_manifest_is_an_error_that_names_the_way_to_one() {
     let ran = Pack::empty().run(&[]);
     assert_eq!(ran.code(), 3);

@@ -152,6 +152,7 @@ fn a_run_is_found_by_its_manifest_as_it_finds_its_state() {
     let (code, text) = from_elsewhere(&["audit", "--manifest", &manifest]);
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("find an audit file in") && text.contains("--manifest"), "{text}");
+    assert!(text.contains("only a run with backend = \"openshell\" writes one"), "{text}");
 }
 
 #[test]

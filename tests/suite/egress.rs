@@ -281,7 +281,9 @@ fn check_and_explain_tell_what_is_reached_and_why() {
     assert!(told.stdout().contains("denied, host-not-listed"), "{}", told.stdout());
     assert!(told.stdout().contains("endpoints = [\"github.com:443:full\"]"), "{}", told.stdout());
     assert!(run(&pack, &["egress", "explain", "https://a.example"]).stdout().contains("allowed"));
-    assert_eq!(run(&pack, &["egress", "explain", "nonsense"]).code(), 2);
+    let nonsense = run(&pack, &["egress", "explain", "nonsense"]);
+    assert_eq!(nonsense.code(), 2);
+    assert!(nonsense.stderr().contains("help: write http://host or https://host"), "{}", nonsense.stderr());
 }
 
 #[test]

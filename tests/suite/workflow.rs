@@ -49,6 +49,15 @@ fn an_iteration_runs_the_manifests_tasks_in_the_order_of_what_they_wait_for() {
     assert_eq!(settled, expected);
     let replayed = pack.run(&["replay", "state/session.jsonl"]);
     assert_eq!(replayed.code(), 0, "{}", replayed.stderr());
+    let check = pack.run(&["check", "--no-run"]).stdout();
+    let tasks: Vec<_> = check.lines().filter_map(|line| line.strip_prefix("task         ")).collect();
+    let expected = [
+        "invent, propose",
+        "deploy, apply, after invent",
+        "benchmark, measure, after deploy",
+        "keep-if-better, decide, after benchmark",
+    ];
+    assert_eq!(tasks, expected, "{check}");
 }
 
 #[test]

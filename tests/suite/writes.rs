@@ -229,6 +229,8 @@ fn what_waits_in_the_outbox_is_sent_once_or_dropped() {
     let again = run(&pack, &["outbox", "send", "2"], &env);
     assert!(again.stderr().contains("whether it arrived is not known"), "{}", again.stderr());
     assert_eq!(mute.posts(), 1);
+    let absent = run(&pack, &["outbox", "show", "99"], &[]).stderr();
+    assert!(absent.contains("find write 99") && absent.contains("outbox list"), "{absent}");
     let dropped = run(&pack, &["outbox", "drop", "2"], &[]);
     assert_eq!(dropped.code(), 1, "a write that may have arrived is not dropped");
     let audit = run(&pack, &["audit", "--writes"], &[]).stdout();

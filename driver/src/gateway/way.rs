@@ -96,7 +96,8 @@ impl WayOut {
             Outlets { id: id.to_owned(), turn: turn.to_owned(), policy: self.policy, sockets, inside };
         let hash = self.network.attach(outlets).await.map_err(GatewayError::Network)?;
         let entries = self.egress.entries().len();
-        let note = format!("egress: {entries} entries by the broker alone, policy {hash}");
+        let entries = if entries == 1 { "1 entry".to_owned() } else { format!("{entries} entries") };
+        let note = format!("egress: {entries} by the broker alone, policy {hash}");
         let own = self.egress.own().map(|(target, _)| target.host);
         let trusts = self.trust.is_some();
         Ok((Outlet { network: self.network, id: id.to_owned(), trusts, own }, note))

@@ -341,7 +341,8 @@ fn tell(args: &CheckArgs, findings: &Findings) -> Result<(), CliError> {
     let mut text = String::new();
     if let Some(reading) = &findings.reading {
         let score = reading.score.map_or("none".to_owned(), |score| score.to_string());
-        text.push_str(&format!("{:<13}{score} {}\n", "score", plain(&reading.summary())));
+        let told = format!("{score} {}", plain(&reading.summary()));
+        text.push_str(&format!("{:<13}{}\n", "score", told.trim_end()));
     }
     if let Some(Means { good, bad }) = findings.selftest {
         text.push_str(&format!("{:<13}good {good}, bad {bad}\n", "selftest"));

@@ -7,6 +7,7 @@ use crate::manifest::Harness;
 use crate::pack::Certificates;
 use crate::plan::{Model, RepoPlan, RunPlan, SandboxPlan};
 use crate::report::plain;
+use crate::run::{Graph, Task};
 
 /// The bounds and the disclosure. Without tools there is nothing that the bounds could bound.
 pub(super) fn disclosed(plan: &RunPlan, exposure: &Exposure) -> String {
@@ -68,12 +69,30 @@ pub(super) fn describe(plan: &RunPlan) -> String {
         lines.push(("good_cmd", controls.good_cmd.to_string()));
         lines.push(("bad_cmd", controls.bad_cmd.to_string()));
     }
+    lines.extend(
+        plan.workflow.iter().flat_map(|workflow| tasks(&Graph::of(workflow))).map(|line| ("task", line)),
+    );
     lines.push(("objective", format!("{}, {} is better", plan.judge.objective, plan.judge.direction)));
     labelled(&lines)
 }
 
 pub(super) fn labelled(lines: &[(&'static str, String)]) -> String {
     lines.iter().map(|(name, text)| format!("{name:<13}{}\n", plain(text))).collect()
+}
+
+/// The tasks of an iteration, a line each.
+fn tasks(graph: &Graph) -> Vec<String> {
+    let line = |task: &Task| {
+        let kind = task.op.token();
+        let kind = if task.name == kind { String::new() } else { format!(", {kind}") };
+        let before: Vec<_> =
+            task.depends_on.iter().filter_map(|id| Some(graph.task(*id)?.name.as_str())).collect();
+        let before =
+            if before.is_empty() { String::new() } else { format!(", after {}", before.join(" and ")) };
+        let may_fail = if task.required { "" } else { ", may fail" };
+        format!("{}{kind}{before}{may_fail}", task.name)
+    };
+    graph.tasks().map(|(_, task)| line(task)).collect()
 }
 
 /// What runs in a turn, and where.
@@ -90,6 +109,10 @@ fn model(model: &Model) -> Vec<(&'static str, String)> {
     lines.extend(
         model.ambient.iter().map(|known| ("inference", format!("`{}` of the environment", known.name))),
     );
+    if used && lines.len() == 1 {
+        let none = "none: neither CRUCIBLE_INFERENCE nor a variable of this environment names a model's key";
+        lines.push(("inference", none.to_owned()));
+    }
     lines
 }
 

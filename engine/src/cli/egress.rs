@@ -23,7 +23,7 @@ pub fn explain(args: &ExplainArgs) -> Result<Exit, CliError> {
     let pack = load(&manifest, None, &env, &runtime()?)?;
     let plan = RunPlan::resolve(pack, &Overrides { inference, ..Overrides::default() })?;
     let sandbox = plan.agent.sandbox.as_ref().ok_or(CliError::NoSandbox)?;
-    print(&sandbox.egress.explain(&wonder).to_string())?;
+    print(&sandbox.egress.explain(&wonder, &sandbox.declared).to_string())?;
     Ok(Exit::Ok)
 }
 

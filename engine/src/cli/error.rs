@@ -60,6 +60,9 @@ pub enum CliError {
     /// The gateway of `gateway serve`.
     #[error("serve the gateway")]
     Gateway(#[source] driver::GatewayError),
+    /// The directory of `[repo].path`.
+    #[error("find the directory {0}, which [repo].path names")]
+    NoUpstream(PathBuf),
     /// A URL that is none.
     #[error("read the URL {url}")]
     Url {
@@ -170,7 +173,7 @@ impl CliError {
             CliError::Run(RunError::Systems(_)) => Exit::Usage,
             CliError::Run(RunError::Sandbox(_) | RunError::SelfTest(_) | RunError::Egress(_))
             | CliError::Gateway(_) => Exit::Sandbox,
-            CliError::Run(RunError::Setup(_)) | CliError::Scratch(_) => Exit::Setup,
+            CliError::Run(RunError::Setup(_)) | CliError::Scratch(_) | CliError::NoUpstream(_) => Exit::Setup,
             CliError::Token(_) | CliError::Url { .. } | CliError::Reason(_) | CliError::NoSandbox => {
                 Exit::Usage
             }
@@ -232,9 +235,21 @@ impl CliError {
                  one that is over"
                     .to_owned(),
             ),
-            CliError::NoRun(_) | CliError::NoAudit(_) => Some(
+            CliError::NoRun(_) => Some(
                 "name a run by its manifest with --manifest, or by its state directory with --state-dir".to_owned(),
             ),
+            CliError::NoAudit(_) => Some(
+                "only a run with backend = \"openshell\" writes one: name it by its manifest with --manifest, or by its state directory with \
+                 --state-dir"
+                    .to_owned(),
+            ),
+            CliError::Url { .. } => {
+                Some("write http://host or https://host, or host:port without a scheme".to_owned())
+            }
+            CliError::NoUpstream(_) => Some("paths are relative to the manifest's directory".to_owned()),
+            CliError::Outbox(broker::writes::outbox::OutboxError::Absent(_)) => {
+                Some("`crucible outbox list` shows what there is".to_owned())
+            }
             CliError::Run(RunError::State(StateError::Lock(LockError::Held { .. }))) => {
                 Some("wait for it to end, or give this run another --state-dir and workspace".to_owned())
             }

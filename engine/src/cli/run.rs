@@ -12,7 +12,7 @@ use super::resumed::{self, Resumed, with_given};
 use crate::admission::Budget;
 use crate::log::{Decision, Outcome};
 use crate::pack::Pack;
-use crate::plan::{Inference, Overrides, RunPlan};
+use crate::plan::{Inference, Overrides, RepoPlan, RunPlan};
 use crate::report::ending::{Places, ending};
 use crate::report::{Progress, Report, Tally, Ui};
 use crate::run::begin::RunError;
@@ -54,6 +54,12 @@ pub fn run(args: &RunArgs) -> Result<Exit, CliError> {
     let (state, resumed) = match found {
         Some(Resumed { state, replayed }) => (state, Some(replayed)),
         None => {
+            // Before the earlier run is put away: a wrong path must not cost what it left.
+            if let (false, RepoPlan::Path { path, .. }) = (plan.in_place, &plan.repo)
+                && !path.is_dir()
+            {
+                return Err(CliError::NoUpstream(path.clone()));
+            }
             // A log without one whole line is of no run, and goes where earlier runs go.
             let fresh = args.fresh || args.resume;
             (StateDir::claim(&plan.state_dir, fresh, clock.now_utc()).map_err(RunError::from)?, None)

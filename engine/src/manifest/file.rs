@@ -148,6 +148,9 @@ impl FileError {
             }
             Self::NotADirectory { .. } => "name the directory that holds it",
             Self::InWorkspace { .. } => "keep it beside the manifest",
+            Self::NotInBase { .. } => {
+                "commit it: what is frozen is read from there, so that no agent can change it"
+            }
             Self::TooMuch { .. } => "keep only what the agent is to read in it",
             Self::TooMany { .. } => "name the files or directories that are meant",
             Self::NotPem { .. } | Self::NoCertificate { .. } => {

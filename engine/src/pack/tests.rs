@@ -261,7 +261,8 @@ fn a_frozen_inject_from_the_workspace_comes_from_its_base_commit_and_another_doe
     let pack = load_frozen(&dir, &Recorded::default()).unwrap();
     assert_eq!(pack.thawed.len(), 2);
     let error = load_frozen(&dir, &recorded(&dir, "workspace", &[("x", "")])).unwrap_err();
-    assert!(error.to_string().contains("is not in its base commit"), "{error}");
+    let error = error.to_string();
+    assert!(error.contains("is not in its base commit") && error.contains("help: commit it"), "{error}");
 }
 
 #[test]

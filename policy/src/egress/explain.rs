@@ -3,9 +3,10 @@
 
 use std::fmt;
 
-use super::binary::{Binaries, Caller, Process};
+use super::binary::{Binaries, BinaryPath, Caller, Process};
 use super::decide::{Ask, Way};
-use super::resolve::Egress;
+use super::defaults;
+use super::resolve::{Declared, Egress};
 use crate::access::Access;
 use crate::endpoint::never;
 use crate::host::{Host, HostError, Port, Target};
@@ -35,7 +36,7 @@ pub struct Explanation {
     pub audited: Option<Reason>,
     /// The entry that decided, and where it comes from.
     pub entry: Option<(String, String)>,
-    /// The line of `[agent.openshell]` that would turn a no into a yes.
+    /// What would turn a no into a yes in `[agent.openshell]`: one line, or two where no program may use what the first adds.
     pub change: Option<String>,
     /// What else decides, once the name is resolved.
     pub note: Option<&'static str>,
@@ -60,8 +61,8 @@ impl Wonder {
 }
 
 impl Egress {
-    /// What would be decided, and what would change it.
-    pub fn explain(&self, wonder: &Wonder) -> Explanation {
+    /// What would be decided, and what would change it in the manifest whose lists are `declared`.
+    pub fn explain(&self, wonder: &Wonder, declared: &Declared) -> Explanation {
         let caller = match &wonder.binary {
             Some(path) => Caller::Known(vec![Process::new(path.as_str())]),
             None => Caller::Known(self.listed().map(Process::new).collect()),
@@ -85,7 +86,7 @@ impl Egress {
             reason,
             audited,
             entry: entry.map(|entry| (entry.endpoint.to_string(), entry.source.to_string())),
-            change: reason.and_then(|reason| change(reason, wonder)),
+            change: reason.and_then(|reason| change(reason, wonder, declared)),
             note,
         }
     }
@@ -101,8 +102,8 @@ impl Egress {
     }
 }
 
-/// The smallest line; none where no line can.
-fn change(reason: Reason, wonder: &Wonder) -> Option<String> {
+/// The smallest change; none where no line can.
+fn change(reason: Reason, wonder: &Wonder, declared: &Declared) -> Option<String> {
     let target = &wonder.target;
     if matches!(target.host, Host::Ip(address) if never(address)) {
         return None;
@@ -113,16 +114,30 @@ fn change(reason: Reason, wonder: &Wonder) -> Option<String> {
         _ if Access::ReadWrite.covers(&wonder.method) => Access::ReadWrite,
         _ => Access::Full,
     };
+    let program = || {
+        let path = wonder.binary.as_deref().unwrap_or("/path/of/the/program");
+        format!("binaries = [{}]", serde_json::Value::from(path))
+    };
     match reason {
         Reason::HostNotListed
         | Reason::PortNotListed
         | Reason::NeedsTermination
-        | Reason::MethodNotCovered => Some(format!("endpoints = [\"{target}:{access}\"]")),
-        Reason::BinaryNotListed => {
-            let path = wonder.binary.as_deref().unwrap_or("/path/of/the/program");
-            Some(format!("binaries = [{}]", serde_json::Value::from(path)))
+        | Reason::MethodNotCovered => {
+            let line = format!("endpoints = [\"{target}:{access}\"]");
+            Some(if admits(declared, wonder) { line } else { format!("{line} and {}", program()) })
         }
+        Reason::BinaryNotListed => Some(program()),
         _ => None,
+    }
+}
+
+/// Whether the program, or any where none is named, may use an entry of the manifest's.
+fn admits(declared: &Declared, wonder: &Wonder) -> bool {
+    let inherited = defaults::BINARIES.iter().copied().filter(|_| declared.inherit_defaults);
+    let mut paths = inherited.chain(declared.binaries.iter().map(BinaryPath::as_str));
+    match &wonder.binary {
+        Some(program) => paths.any(|path| path == program),
+        None => paths.next().is_some(),
     }
 }
 
@@ -152,19 +167,19 @@ impl fmt::Display for Explanation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::egress::{BinaryPath, Declared};
     use crate::endpoint::Endpoint;
 
-    fn list(endpoints: &[&str]) -> Egress {
+    fn told(endpoints: &[&str], binaries: &[&str], wonder: &Wonder) -> Explanation {
         let endpoints = endpoints.iter().map(|text| Endpoint::parse(text).unwrap()).collect();
-        let binaries = vec![BinaryPath::parse("/usr/bin/curl").unwrap()];
-        Egress::resolve(&Declared { endpoints, binaries, inherit_defaults: false }, &[])
+        let binaries = binaries.iter().map(|path| BinaryPath::parse(path).unwrap()).collect();
+        let declared = Declared { endpoints, binaries, inherit_defaults: false };
+        Egress::resolve(&declared, &[]).explain(wonder, &declared)
     }
 
     #[test]
     fn the_smallest_line_is_named_and_does_change_the_verdict() {
         let endpoints = ["a.example:443:full", "r.example:443:read-only", "r.example:80:read-only"];
-        let egress = list(&endpoints);
+        let curl = ["/usr/bin/curl"];
         let cases = [
             ("https://a.example/x", "GET", None, None),
             (
@@ -208,24 +223,42 @@ mod tests {
         ];
         for (url, method, reason, line) in cases {
             let wonder = Wonder::parse(url, Some(method), None).unwrap();
-            let told = egress.explain(&wonder);
-            assert_eq!((told.reason, told.change.as_deref()), (reason, line), "{url}");
+            let now = told(&endpoints, &curl, &wonder);
+            assert_eq!((now.reason, now.change.as_deref()), (reason, line), "{url}");
             if let Some(line) = line {
                 let added = line.trim_start_matches("endpoints = [\"").trim_end_matches("\"]");
                 let more: Vec<&str> = endpoints.iter().copied().chain([added]).collect();
-                assert_eq!(list(&more).explain(&wonder).reason, None, "{line} allows {method} {url}");
+                assert_eq!(told(&more, &curl, &wonder).reason, None, "{line} allows {method} {url}");
             }
         }
     }
 
     #[test]
     fn a_program_that_is_not_listed_is_told_so() {
-        let egress = list(&["a.example:443:full"]);
-        let told = egress.explain(&Wonder::parse("https://a.example", None, Some("/usr/bin/wget")).unwrap());
+        let wget = Wonder::parse("https://a.example", None, Some("/usr/bin/wget")).unwrap();
+        let told = told(&["a.example:443:full"], &["/usr/bin/curl"], &wget);
         assert_eq!(told.change.as_deref(), Some("binaries = [\"/usr/bin/wget\"]"));
         let text = told.to_string();
         assert!(text.contains("denied, binary-not-listed") && text.contains("(manifest)"), "{text}");
         assert!(Wonder::parse("https://user@a.example", None, None).is_err());
         assert!(Wonder::parse("a.example", None, None).is_err());
+    }
+
+    #[test]
+    fn an_endpoint_that_no_program_may_use_is_no_remedy_alone() {
+        let line = "endpoints = [\"a.example:443:full\"]";
+        for (binaries, binary, more) in [
+            (&[][..], None, Some("/path/of/the/program")),
+            (&["/usr/bin/curl"], None, None),
+            (&["/usr/bin/curl"], Some("/usr/bin/curl"), None),
+            (&["/usr/bin/curl"], Some("/usr/bin/wget"), Some("/usr/bin/wget")),
+        ] {
+            let wonder = Wonder::parse("https://a.example", None, binary).unwrap();
+            let change = told(&[], binaries, &wonder).change;
+            let both = more.map(|path| format!("{line} and binaries = [\"{path}\"]"));
+            assert_eq!(change, Some(both.unwrap_or_else(|| line.to_owned())), "{binaries:?} {binary:?}");
+            let all: Vec<&str> = binaries.iter().copied().chain(more).collect();
+            assert_eq!(told(&["a.example:443:full"], &all, &wonder).reason, None, "{binaries:?} {binary:?}");
+        }
     }
 }

@@ -73,7 +73,7 @@ pub(in crate::manifest) static TASK: Table = Table {
             Kind::Text,
             "Its name: a letter or digit, then letters, digits, `.`, `-` and `_`, at most 64. No two tasks share one.",
         ),
-        Key::required("kind", Kind::OneOf(KINDS), "What it does. This build runs `engine`."),
+        Key::required("kind", Kind::OneOf(KINDS), "What it does. This build runs `agent` and `engine`."),
         Key::optional(
             "op",
             Kind::OneOf(OPS),
