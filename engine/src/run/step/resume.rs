@@ -29,7 +29,8 @@ impl Fold {
         let left = left(&self.state);
         let state = &mut self.state;
         if let (Some(current), true) = (&mut state.current, left != Some(Left::Unkept)) {
-            current.deaths = current.deaths.saturating_add(1);
+            // One that ended on purpose never came to it.
+            current.deaths = current.deaths.saturating_add(u32::from(!closed));
             current.reserved = None;
         }
         if state.ending != Some(Ending::Solved) {
