@@ -34,7 +34,7 @@ impl Fold {
         if attempts > 0 && self.state.ending.is_some() {
             return self.waited();
         }
-        if attempts == 0 && self.is_too_dear() {
+        if self.is_too_dear() {
             let note = "the cost ceiling refused its turn: nothing of it is left".to_owned();
             return self.not_run(task, Settling::blocked("budget_ceiling", None, note));
         }
