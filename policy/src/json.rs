@@ -1,4 +1,4 @@
-//! Turns bytes into a JSON value in which no object holds one key twice, at any depth.
+//! Turns bytes into a JSON value in which no object holds one key twice, at any depth, and which is not too deep.
 //! It refuses to know what the value means.
 
 use std::fmt;
@@ -7,13 +7,18 @@ use serde::de::DeserializeOwned;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// Parses exactly one JSON value; a repeated key, a number beyond a double and trailing text are errors.
+/// So deep may objects and arrays stand in each other: whoever writes a value into a line of its own can read it again, and
+/// readers give up at 128.
+pub const DEPTH_MAX: u32 = 64;
+
+/// Parses exactly one JSON value; a repeated key, a number beyond a double, more than [`DEPTH_MAX`] objects and arrays in each
+/// other and trailing text are errors.
 ///
 /// # Errors
-/// What serde_json says of the text, or that a key stands twice in one object.
+/// What serde_json says of the text, that a key stands twice in one object, or that it is too deep.
 pub fn parse_strict(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value = Strict.deserialize(&mut deserializer)?;
+    let value = Strict { room: DEPTH_MAX }.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(value)
 }
@@ -53,7 +58,19 @@ pub fn kind(value: &Value) -> &'static str {
     }
 }
 
-struct Strict;
+struct Strict {
+    /// How many objects and arrays may still stand in each other.
+    room: u32,
+}
+
+impl Strict {
+    /// For what stands in an object or array.
+    fn inside<E: Error>(&self) -> Result<impl Fn() -> Strict, E> {
+        let room = self.room.checked_sub(1);
+        let room = room.ok_or_else(|| E::custom(format!("nested more than {DEPTH_MAX} deep")))?;
+        Ok(move || Strict { room })
+    }
+}
 
 impl<'de> DeserializeSeed<'de> for Strict {
     type Value = Value;
@@ -99,20 +116,22 @@ impl<'de> Visitor<'de> for Strict {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let inside = self.inside()?;
         let mut items = Vec::new();
-        while let Some(item) = access.next_element_seed(Strict)? {
+        while let Some(item) = access.next_element_seed(inside())? {
             items.push(item);
         }
         Ok(Value::Array(items))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let inside = self.inside()?;
         let mut map = Map::new();
         while let Some(key) = access.next_key::<String>()? {
             if map.contains_key(&key) {
                 return Err(A::Error::custom(format!("the key `{}` stands twice", key.escape_debug())));
             }
-            let value = access.next_value_seed(Strict)?;
+            let value = access.next_value_seed(inside())?;
             map.insert(key, value);
         }
         Ok(Value::Object(map))
@@ -149,6 +168,19 @@ mod tests {
             (r#"{"a":1,"b":2,"a":3}"#, "the key `a` stands twice at line 1 column 16"),
         ] {
             assert_eq!(read(text), Err(why.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_nested_too_deep_is_refused_whatever_it_is_made_of() {
+        for (open, close) in [("[", "]"), ("{\"a\":[", "]}"), ("[1,", "]")] {
+            let each = close.len();
+            let deep = |by: usize| format!("{}0{}", open.repeat(by / each), close.repeat(by / each));
+            assert!(parse_strict(deep(64).as_bytes()).is_ok(), "{open}");
+            for by in [66, 126, 1_000_000] {
+                let error = parse_strict(deep(by).as_bytes()).unwrap_err().to_string();
+                assert!(error.starts_with("nested more than 64 deep"), "{open}: {error}");
+            }
         }
     }
 

@@ -265,6 +265,12 @@ impl Sessions {
         Live::new(self.dir.join("live").join(name))
     }
 
+    /// A place for a turn that belongs to no conversation: the name of none begins with a dot.
+    #[must_use]
+    pub fn live_alone(&self) -> Live {
+        self.live(".turn")
+    }
+
     fn transcript(&self, name: &SessionName) -> PathBuf {
         self.dir.join(format!("{name}.jsonl"))
     }

@@ -14,8 +14,6 @@ pub const RESULT: &str = "PLAN_TASK_RESULT.json";
 
 /// The largest result, in bytes.
 const RESULT_MAX: u64 = 64 * 1024;
-/// So deep may objects and arrays stand in each other in a result: a line of the log holds it with room to spare.
-const DEPTH_MAX: usize = 64;
 /// How much of results goes into one prompt, in bytes; those that have no room are named without it.
 const UPSTREAM_MAX: usize = 256 * 1024;
 /// The longest note that is told of a task, in characters.
@@ -93,19 +91,9 @@ pub fn take(workspace: &Root) -> Result<Option<Result<Value, String>>, FsError> 
 
 fn parse(bytes: &[u8]) -> Result<Value, String> {
     match parse_strict(bytes) {
-        Ok(value @ Value::Object(_)) if depth(&value, 0) <= DEPTH_MAX => Ok(value),
-        Ok(Value::Object(_)) => Err(format!("it is nested more than {DEPTH_MAX} deep")),
+        Ok(value @ Value::Object(_)) => Ok(value),
         Ok(_) => Err("it is no JSON object".to_owned()),
         Err(error) => Err(format!("it is no JSON object: {error}")),
-    }
-}
-
-fn depth(value: &Value, above: usize) -> usize {
-    let inner = |value: &Value| depth(value, above.saturating_add(1));
-    match value {
-        Value::Array(values) => values.iter().map(inner).max().unwrap_or(above),
-        Value::Object(fields) => fields.values().map(inner).max().unwrap_or(above),
-        _ => above,
     }
 }
 

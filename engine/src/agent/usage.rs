@@ -121,15 +121,6 @@ impl Usage {
         // INVARIANT: the name is a constant of this file, and a relative path.
         RelPath::parse(USAGE).map_or(Ok(()), |path| workspace.remove_any(&path).map(drop))
     }
-
-    /// Reads and removes the file of a turn.
-    ///
-    /// # Errors
-    /// As [`Usage::clear`].
-    pub fn take(workspace: &Root) -> Result<(Usage, Option<String>), FsError> {
-        let read = Usage::look(workspace);
-        Usage::clear(workspace).map(|()| read)
-    }
 }
 
 #[cfg(test)]
@@ -182,20 +173,27 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_taken_once_and_through_no_link() {
+    fn the_file_is_read_and_removed_through_no_link() {
         let dir = tempfile::tempdir().unwrap();
         let outside = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(outside.path(), r#"{"cost_usd":9}"#).unwrap();
         let root = Root::open(dir.path()).unwrap();
-        assert_eq!(Usage::take(&root).unwrap(), (Usage::default(), None));
+        let look = || {
+            let seen = Usage::look(&root);
+            assert_eq!(Usage::look(&root), seen, "to look changes nothing");
+            Usage::clear(&root).unwrap();
+            seen
+        };
+        assert_eq!(look(), (Usage::default(), None));
         std::fs::write(dir.path().join(USAGE), r#"{"cost_usd":1}"#).unwrap();
-        assert_eq!(Usage::take(&root).unwrap(), (Usage::new(Some(1.0), None, None), None));
+        assert_eq!(look(), (Usage::new(Some(1.0), None, None), None));
+        assert_eq!(look(), (Usage::default(), None));
         std::os::unix::fs::symlink(outside.path(), dir.path().join(USAGE)).unwrap();
-        let (usage, why) = Usage::take(&root).unwrap();
+        let (usage, why) = look();
         assert!(usage.is_unknown() && why.is_some(), "{usage:?} {why:?}");
-        assert!(outside.path().exists() && !dir.path().join(USAGE).exists());
+        assert!(outside.path().exists() && dir.path().join(USAGE).symlink_metadata().is_err());
         std::fs::write(dir.path().join(USAGE), " ".repeat(8000)).unwrap();
-        let (usage, why) = Usage::take(&root).unwrap();
+        let (usage, why) = look();
         assert!(usage.is_unknown() && why.is_some());
     }
 }

@@ -140,6 +140,9 @@ impl<W: World> Hands<W> {
     pub async fn perform(&mut self, job: Job, cancel: &CancellationToken) -> EventKind {
         let began = self.tools.clock.monotonic();
         let mut aside = Aside::default();
+        if matches!(job, Job::Record { .. } | Job::Restore { .. } | Job::Recall { .. }) {
+            self.forget_usage();
+        }
         let (task, report) = match job {
             Job::Propose { task, brief } => {
                 let told = Told::Proposal;
@@ -214,6 +217,13 @@ impl<W: World> Hands<W> {
     pub(super) fn clear_usage(&self) -> Option<String> {
         let cleared = Root::open(&self.tools.workspace).and_then(|root| Usage::clear(&root));
         cleared.err().map(|error| chain(&error))
+    }
+
+    /// A turn is over, and the log says what it has used: one of these jobs comes before any other turn.
+    fn forget_usage(&self) {
+        if let Some(msg) = self.clear_usage() {
+            let _ = self.tools.tell.send(SessionEvent::Note { msg });
+        }
     }
 
     async fn record(&mut self, iter: u32, cancel: &CancellationToken) -> Result<TaskReport, Broken> {

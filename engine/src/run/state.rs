@@ -250,7 +250,7 @@ pub struct State {
     pub dead_turns: u32,
     /// How many turns in a row changed nothing.
     pub idle_turns: u32,
-    /// Whether what the turn has used that an engine died in is counted, until the next turn begins.
+    /// Whether what the last turn that was begun has used is counted.
     pub charged: bool,
     /// Whether it was told that a turn did not say what it cost.
     pub unpriced: bool,
@@ -283,7 +283,7 @@ impl State {
             used: Usage::default(),
             dead_turns: 0,
             idle_turns: 0,
-            charged: false,
+            charged: true,
             unpriced: false,
             pause: None,
             left: None,

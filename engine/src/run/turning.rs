@@ -67,6 +67,7 @@ impl<W: World> Hands<W> {
         self.put_frozen_back()?;
         // What stands there already is no word of this turn's; what one that died had used was counted before.
         self.take_markers(&mut TurnReport::default());
+        self.clear_usage().map_or(Ok(()), |why| Err(Broken(why)))?;
         if let Told::Task { .. } = told {
             self.take_result().map_err(|error| Broken(chain(&error)))?;
         }
@@ -114,10 +115,11 @@ impl<W: World> Hands<W> {
         }
     }
 
-    /// Reads and removes what the agent left for the engine.
+    /// Reads and removes what the agent left for the engine. What the turn has used stays until its line is on the disk: an
+    /// engine that dies before that has another one count it.
     fn take_markers(&self, report: &mut TurnReport) {
         let root = Root::open(&self.tools.workspace);
-        let taken = root.and_then(|root| Ok((Markers::take(&root)?, Usage::take(&root)?)));
+        let taken = root.and_then(|root| Ok((Markers::take(&root)?, Usage::look(&root))));
         match taken {
             Ok((Markers { account, escalation, ask, refused }, (usage, unread))) => {
                 report.ask = ask;

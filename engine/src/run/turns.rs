@@ -131,7 +131,7 @@ fn turn(
     }
     Ok(Turn::Host(Box::new(HostTurn {
         called,
-        live: sessions.live("turn"),
+        live: sessions.live_alone(),
         cwd: plan.workspace_dir.clone(),
         env: variables,
         timeout: Some(agent.timeout),

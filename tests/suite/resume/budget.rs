@@ -129,3 +129,35 @@ fn turns_that_die_of_what_carries_them_are_tried_again_and_end_the_run_as_stalle
         .collect();
     assert_eq!(attempts, [2, 1]);
 }
+
+#[test]
+fn what_a_turn_had_used_is_charged_once_wherever_its_engine_dies_at_the_end_of_the_turn() {
+    let agent = format!("echo '{{\"cost_usd\": 0.25}}' > \"$CRUCIBLE_USAGE\"; {}", noting());
+    // Which of the points of a run without a death stand around the line of the turn.
+    let pack = Pack::new(&agent, COUNT, "");
+    let run = |pack: &Pack, at: &str| {
+        let mut command = pack.command(&["--iterations", "1"]);
+        command.env("CRUCIBLE_CRASH_LOG", pack.path("points")).env("CRUCIBLE_CRASH_AT", at);
+        command.output().unwrap();
+    };
+    run(&pack, "");
+    let lines = pack.log().iter().position(|line| line["kind"] == "agent_done").unwrap();
+    let points = pack.read("points");
+    let points: Vec<&str> = points.lines().collect();
+    let (done, _) =
+        points.iter().enumerate().filter(|(_, point)| **point == "log: before a line").nth(lines).unwrap();
+    let ended = points[..done].iter().rposition(|point| *point == "command: after its end").unwrap();
+    // A line that is cut is another test's.
+    for at in (ended..done + 8).filter(|at| points[*at] != "log: in a line") {
+        let pack = Pack::new(&agent, COUNT, "");
+        run(&pack, &(at + 1).to_string());
+        assert!(!pack.log_text().contains("\"shutdown\""), "it died at point {at}");
+        let ran = pack.run(&["--resume"]);
+        ran.ended("finished", 0);
+        let spent = ran.events("budget").last().unwrap()["spent"].as_f64().unwrap();
+        let turns = turns(&pack);
+        assert!((spent - 0.25 * turns as f64).abs() < 1e-9, "{spent} by {turns} turns, at {}", points[at]);
+        assert!(!pack.exists("workspace/.crucible-usage.json"));
+        assert_eq!(pack.run(&["replay", "state/session.jsonl"]).code(), 0);
+    }
+}

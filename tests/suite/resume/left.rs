@@ -166,3 +166,22 @@ fn row_24_and_25_a_background_child_and_an_open_input_hold_nothing_up() {
     let killed = rows[1]["killed"].as_array().unwrap();
     assert!(killed.len() == 1 && (killed[0] == "sleep" || killed[0] == "sh"), "{killed:?}");
 }
+
+#[test]
+fn a_resume_that_is_refused_costs_the_open_iteration_nothing() {
+    let judge =
+        format!("[ ! -e turns ] || {{ touch ../there; sleep 1000; }}; {COUNT}").replace("turns", "../hold");
+    let pack = Pack::new(&format!("{}; [ -e ../go ] || touch ../hold", noting()), &judge, "");
+    killed_at(&pack, &["--iterations", "1"], "there");
+    std::fs::rename(pack.path("state/git"), pack.path("away")).unwrap();
+    for _ in 0..2 {
+        let ran = pack.run(&["--resume"]);
+        assert_eq!((ran.outcome(), ran.code()), ("error", 4), "{}", ran.stderr());
+    }
+    std::fs::rename(pack.path("away"), pack.path("state/git")).unwrap();
+    std::fs::remove_file(pack.path("hold")).unwrap();
+    let ran = pack.run(&["--resume"]);
+    ran.ended("finished", 0);
+    assert_eq!((ran.decisions(), turns(&pack)), (vec!["baseline", "keep"], 1));
+    assert_eq!(pack.run(&["replay", "state/session.jsonl"]).code(), 0);
+}

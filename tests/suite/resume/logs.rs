@@ -164,3 +164,27 @@ fn a_log_that_does_not_follow_is_not_gone_on_with() {
     assert_eq!(ran.code(), 5);
     assert!(ran.stderr().contains("line ") && ran.stderr().contains("--fresh"), "{}", ran.stderr());
 }
+
+#[test]
+fn what_an_agent_or_a_judge_nests_deeply_makes_no_line_that_cannot_be_read_again() {
+    let deep = |by: usize| format!("{}1{}", "[".repeat(by), "]".repeat(by));
+    // As deep as it may be, and as deep as a reader of a line goes, less what stands around it in the log.
+    for (by, refused) in [(63, false), (125, true), (126, true)] {
+        let gives_up = "printf '{\"category\":\"c\",\"reason\":\"r\",\"evidence\":%s}' \"$(cat ../deep)\" > ESCALATION.json";
+        let pack = Pack::new(&format!("{}; {gives_up}", noting()), COUNT, "");
+        pack.write("deep", &deep(by));
+        let ran = pack.run(&["--iterations", "1"]);
+        let (outcome, code) = if refused { ("finished", 0) } else { ("escalated", 12) };
+        ran.ended(outcome, code);
+        assert_eq!(pack.run(&["replay", "state/session.jsonl"]).code(), 0, "{by}");
+
+        let judge = format!(
+            "printf '{{\"valid\": true, \"score\": 1, \"detail\": {{\"a\": {}}}}}\\n'\n",
+            deep(by - 1)
+        );
+        let pack = Pack::new(&noting(), &judge, "");
+        let ran = pack.run(&["--iterations", "1"]);
+        assert_eq!(ran.code() == 0, !refused, "{}", ran.stderr());
+        assert_eq!(pack.run(&["replay", "state/session.jsonl"]).code(), 0, "{by}");
+    }
+}

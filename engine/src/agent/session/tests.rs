@@ -109,6 +109,15 @@ fn a_turn_that_died_with_its_engine_is_taken_from_its_live_home() {
 }
 
 #[test]
+fn what_a_turn_of_no_conversation_left_when_its_engine_died_is_nobodys() {
+    let lab = Lab::new();
+    let live = lab.sessions.live_alone();
+    live.save(&home(), &[said(&uuid(), "of nobody's interest")]).unwrap();
+    assert_eq!(live.left(&home()).transcripts.len(), 1);
+    assert_eq!(lab.begin("turn").action(), "start");
+}
+
+#[test]
 fn what_a_turn_was_seen_to_say_is_gone_on_with_only_where_the_turn_left_nothing_better() {
     let lab = Lab::new();
     let first = lab.begin("solver");

@@ -29,7 +29,8 @@ impl Fold {
         let left = left(&self.state);
         let state = &mut self.state;
         if let (Some(current), true) = (&mut state.current, left != Some(Left::Unkept)) {
-            current.deaths = current.deaths.saturating_add(1);
+            // One that ended on purpose never came to it.
+            current.deaths = current.deaths.saturating_add(u32::from(!closed));
             current.reserved = None;
         }
         if state.ending != Some(Ending::Solved) {
@@ -77,7 +78,7 @@ impl Fold {
             return self.discard("the engine died in it more than once".to_owned());
         }
         let spent = self.state.cost_left().is_some_and(|left| left <= 0.0);
-        if matches!(left, Left::AtBest | Left::Midway) && self.state.current.is_some() && iter > 0 && spent {
+        if left == Left::AtBest && self.state.current.is_some() && iter > 0 && spent {
             self.state.left = None;
             return self.discard("nothing is left under the cost ceiling for its turn again".to_owned());
         }

@@ -138,7 +138,7 @@ impl Fold {
         let mut used = crate::agent::Usage::default();
         if let Some(current) = &mut self.state.current {
             current.settled.settle(id, status);
-            if task.op.is_turn() && blocked.is_none() {
+            if task.op.is_turn() {
                 attempts = std::mem::take(&mut current.attempts);
                 used = std::mem::take(&mut current.used);
                 current.secs = 0.0;

@@ -34,7 +34,7 @@ impl Fold {
         if attempts > 0 && self.state.ending.is_some() {
             return self.waited();
         }
-        if attempts == 0 && self.is_too_dear() {
+        if self.is_too_dear() {
             let note = "the cost ceiling refused its turn: nothing of it is left".to_owned();
             return self.not_run(task, Settling::blocked("budget_ceiling", None, note));
         }
@@ -132,6 +132,7 @@ impl Fold {
         line.task = of.filter(|task| task.op == Op::Agent).map(|task| task.name.clone());
         let advisory = of.is_some_and(|task| !task.required);
         self.log(SessionEvent::AgentDone(Box::new(line)), Durability::Durable);
+        self.state.charged = true;
         self.state.used = self.state.used.plus(turn.usage);
         if self.state.max_cost().is_some() && turn.usage.cost_usd.is_none() && !self.state.unpriced {
             self.state.unpriced = true;

@@ -264,3 +264,52 @@ fn an_iteration_that_nothing_can_run_in_is_gone_on_with_from_the_middle_of_its_l
         assert_eq!(replay(&played.log).state.counts.total(), 2, "{lost} lines were lost");
     }
 }
+
+/// `invent`, `critic` (advisory), and the engine's steps, however `critic` settles.
+fn looked_at() -> Graph {
+    let task = |name: &str, op: &str, depends_on: &[&str]| PlanTask {
+        name: name.to_owned(),
+        op: op.to_owned(),
+        depends_on: depends_on.iter().map(|name| (*name).to_owned()).collect(),
+        advisory: name == "critic",
+        join: (name == "deploy").then(|| "settled".to_owned()),
+    };
+    let told = [
+        task("invent", "propose", &[]),
+        task("critic", "agent", &["invent"]),
+        task("deploy", "apply", &["invent", "critic"]),
+        task("bench", "measure", &["deploy"]),
+        task("choose", "decide", &["bench"]),
+    ];
+    Graph::of_log(&told).unwrap()
+}
+
+#[test]
+fn a_ceiling_that_is_used_up_costs_no_candidate_that_a_dead_engine_left() {
+    // The turns are over, and the workspace was on its way back from the one that failed.
+    let mut played = begun_with(looked_at(), Some(0.5));
+    well(&mut played);
+    played.answer(Went::Badly, None);
+    assert!(matches!(played.outstanding, Some(Job::Recall { .. })));
+    played.crash(0);
+    played.answer(Went::Well, None);
+    assert!(matches!(played.outstanding, Some(Job::Apply { .. })), "{:?}", played.outstanding);
+
+    // What the killed turn had used was the last of it.
+    let mut played = begun_with(looked_at(), Some(0.5));
+    well(&mut played);
+    assert_eq!(running(&played).0, "critic");
+    played.clock += played.clock % 2;
+    played.crash(0);
+    assert_eq!(played.state.spent().to_bits(), 0.5f64.to_bits());
+    played.answer(Went::Well, None);
+    assert!(matches!(played.outstanding, Some(Job::Apply { .. })), "{:?}", played.outstanding);
+    assert_eq!(settled(&played, 1), ["invent pass", "critic blocked budget_ceiling"]);
+    let last = played.lines.iter().rev().find_map(|(line, _)| match line {
+        SessionEvent::TaskResult { task, attempts, cost_usd, .. } if task == "critic" => {
+            Some((*attempts, *cost_usd))
+        }
+        _ => None,
+    });
+    assert_eq!(last, Some((1, 0.25)), "what it had used is its own");
+}
