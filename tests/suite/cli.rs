@@ -181,6 +181,26 @@ fn check_finds_what_stands_in_the_runs_way() {
 }
 
 #[test]
+fn check_tells_that_nothing_names_a_models_key() {
+    let pack = Pack::counter();
+    let local = pack.read("crucible.toml").replace("backend = \"command\"", "backend = \"local\"");
+    pack.write("crucible.toml", &local);
+    for key in [None, Some("canary-key")] {
+        let mut command = pack.command(&["check", "--no-run"]);
+        command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin");
+        command.envs(key.map(|key| ("ANTHROPIC_API_KEY", key)));
+        let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        let none = text.contains("\ninference    none: neither CRUCIBLE_INFERENCE nor a variable");
+        assert_eq!(none, key.is_none(), "{text}");
+        assert_eq!(
+            text.contains("\ninference    `ANTHROPIC_API_KEY` of the environment\n"),
+            key.is_some(),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn an_interrupted_check_takes_its_scratch_away() {
     use nix::sys::signal::{Signal, kill};
     let pack = Pack::new(RAISE, "touch \"$BEGUN\"; sleep 1000\n", "");
