@@ -164,7 +164,8 @@ fn a_log_that_lost_an_input_which_acted_does_not_follow() {
     live.turn();
     live.go();
     live.end().ended("finished", 0);
-    assert_eq!(live.say(&["replay", "state/session.jsonl"]).code(), 0);
+    assert_eq!(live.say(&["replay"]).code(), 0);
+    assert_eq!(live.say(&["replay", "state/session.jsonl", "--state-dir", "state"]).code(), 2);
     let text = live.pack.read("state/session.jsonl");
     let input = |line: &&str| line.contains("\"kind\":\"input\"");
     let first = text.lines().find(input).unwrap().to_owned();

@@ -180,9 +180,12 @@ pub struct AuditArgs {
 /// The options of `replay`.
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
-    /// The session log
-    #[arg(value_name = "LOG")]
-    pub log: PathBuf,
+    /// The session log [default: `session.jsonl` of the run]
+    #[arg(value_name = "LOG", conflicts_with_all = ["manifest", "state_dir"])]
+    pub log: Option<PathBuf>,
+    /// Where the run is.
+    #[command(flatten)]
+    pub state: StateArgs,
     /// The engine's repository of the run, in which each commit must be [default: `git` beside the log, where it is]
     #[arg(long, value_name = "DIR")]
     pub git: Option<PathBuf>,

@@ -14,6 +14,7 @@ use super::run::print;
 use super::writes::table;
 use crate::egress::AUDIT_FILE;
 use crate::log::SessionEvent;
+use crate::run::statedir::SESSION_FILE;
 use crate::run::writes::Writes;
 use crate::sys::fs::read_bounded;
 
@@ -96,7 +97,7 @@ fn told(tear: &Tear) -> String {
 
 /// Where the run's summary says that the audit file ends.
 fn summed_up(state: &Path) -> Option<Head> {
-    let log = read_bounded(&state.join("session.jsonl"), MOST).ok()?;
+    let log = read_bounded(&state.join(SESSION_FILE), MOST).ok()?;
     let head = |line: &[u8]| match serde_json::from_slice(line).ok()? {
         SessionEvent::Summary { egress_seq, egress_head, .. } => {
             Some(Head { seq: egress_seq?, hash: egress_head? })

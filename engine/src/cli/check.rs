@@ -23,6 +23,7 @@ use crate::pack::Pack;
 use crate::plan::{Inference, Overrides, RepoPlan, RunPlan};
 use crate::report::plain;
 use crate::run::begin::{RunError, broker, enclosure, gateway, ground, measure, runner, self_test, spec};
+use crate::run::statedir::SESSION_FILE;
 use crate::run::tail::{self, LogEnd};
 use crate::run::turns::{keys, relays};
 use crate::sys::env::Environment;
@@ -113,7 +114,7 @@ fn look(args: &CheckArgs) -> Result<Exit, CliError> {
 
 /// What stands where the run would put its workspace and its state.
 fn look_at_places(plan: &RunPlan, findings: &mut Findings) {
-    if matches!(tail::read(&plan.state_dir.join("session.jsonl")), Ok(LogEnd::Open)) {
+    if matches!(tail::read(&plan.state_dir.join(SESSION_FILE)), Ok(LogEnd::Open)) {
         let state = plan.state_dir.display();
         findings
             .errors

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::args::ReplayArgs;
 use super::error::{CliError, absolute};
 use super::exit::Exit;
+use super::resumed::state_of;
 use super::run::{print, runtime};
 use crate::admission::LedgerError;
 use crate::admission::ledger::applied;
@@ -15,6 +16,7 @@ use crate::log::{Decision, LogReader, SessionEvent};
 use crate::report::plain;
 use crate::run::Graph;
 use crate::run::replay::{Divergence, Replay, Replayed};
+use crate::run::statedir::SESSION_FILE;
 use crate::sys::env::Environment;
 use crate::world::{Chain, Link, WorldError};
 
@@ -61,7 +63,10 @@ pub enum ReplayError {
 /// # Errors
 /// [`ReplayError`] with the first divergence.
 pub fn replay(args: &ReplayArgs) -> Result<Exit, CliError> {
-    let log = absolute(&args.log)?;
+    let log = match &args.log {
+        Some(log) => absolute(log)?,
+        None => state_of(&args.state)?.join(SESSION_FILE),
+    };
     let (links, replayed, rows) = fold(&log, args.direction.map(Rule::of))?;
     let lines = replayed.lines;
     let ledger = log.with_file_name(ADMISSIONS_FILE);

@@ -9,7 +9,7 @@ use broker::writes::outbox::{self, Standing};
 use policy::outputs::{Document, Ended, Entry, Intent, Outcome, Refusal};
 use serde::{Deserialize, Serialize};
 
-use super::statedir::{OUTBOX, OUTPUTS_FILE};
+use super::statedir::{OUTBOX, OUTPUTS_FILE, SESSION_FILE};
 use crate::log::{Entry as Line, LogReader, OutputCounts, ReadError, SessionEvent};
 use crate::sys::fs::{FsError, read_bounded};
 
@@ -85,7 +85,7 @@ impl Writes {
                 Err(_) => {}
             }
         }
-        for entry in log(&state.join("session.jsonl"))? {
+        for entry in log(&state.join(SESSION_FILE))? {
             let Line { ts, event, .. } = entry.map_err(failed)?;
             match event {
                 SessionEvent::OutputRefused { refusal, tool, turn } => {

@@ -17,6 +17,7 @@ use crate::control::dial::Place;
 use crate::control::{ADMISSIONS_FILE, Dial, DialError, Status};
 use crate::log::LogReader;
 use crate::report::plain;
+use crate::run::statedir::SESSION_FILE;
 
 /// Shows where a run stands.
 ///
@@ -46,7 +47,7 @@ pub fn status(args: &StatusArgs) -> Result<Exit, CliError> {
 
 /// What the log and the ledger of a run say that is not live.
 fn recorded(state: &Path) -> Result<Value, CliError> {
-    let path = state.join("session.jsonl");
+    let path = state.join(SESSION_FILE);
     if !path.is_file() {
         return Err(CliError::NoRun(state.to_owned()));
     }

@@ -14,6 +14,7 @@ use crate::control::dial::Place;
 use crate::control::follow::{Follow, last_seq};
 use crate::control::{Dial, DialError};
 use crate::report::plain_cut;
+use crate::run::statedir::SESSION_FILE;
 
 /// How many lines are shown where none is named.
 const LAST: u64 = 10;
@@ -61,7 +62,7 @@ fn first(last: u64) -> u64 {
 
 /// The lines of a run that is not live.
 fn recorded(state: &Path, args: &TailArgs, out: &mut Out<'_>) -> Result<(), CliError> {
-    let path = state.join("session.jsonl");
+    let path = state.join(SESSION_FILE);
     if !path.is_file() {
         return Err(CliError::NoRun(state.to_owned()));
     }
