@@ -28,6 +28,11 @@ impl Appender {
         Ok(appender)
     }
 
+    /// Counts on from here where the file's own lines, as another writer put them, do not say so much.
+    pub fn count_on(&mut self, seq: u64) {
+        self.seq = self.seq.max(seq);
+    }
+
     /// The file.
     pub fn file(&self) -> &File {
         &self.file

@@ -116,6 +116,19 @@ fn special_files_and_links_that_lead_out_stay_behind_and_are_named() {
 }
 
 #[test]
+fn of_many_things_that_stay_behind_a_few_are_named_and_the_rest_counted() {
+    // A line that names all that an agent can make is longer than any that is read.
+    let agent = format!("{RAISE}; seq 300 | sed 's/^/pipe/' | xargs mkfifo");
+    for pack in [sandboxed(&agent, COUNT, ""), Pack::new(&agent, COUNT, "")] {
+        let ran = pack.run(&["--iterations", "1"]);
+        assert_eq!(ran.decisions(), ["baseline", "keep"], "{}", ran.stderr());
+        let dropped = ran.rows()[1]["dropped"].as_array().unwrap();
+        assert_eq!((dropped.len(), &dropped[100]), (101, &"and 200 more".into()));
+        assert!(!pack.exists("workspace/pipe1") && !pack.exists("workspace/pipe300"));
+    }
+}
+
+#[test]
 fn exit_codes_signals_and_limits_are_told_apart() {
     for (agent, expect) in [
         ("exit 7", "the agent ended with exit code 7"),

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::book::{Admission, Book, Refusal, Settlement};
 use super::input::{Input, Key};
+use super::owed::GRANTED_BEFORE;
 use super::wire::Line;
 use crate::log::{Durability, Lines, LogError, ReadError, SessionLog};
 use crate::sys::clock::Clock;
@@ -126,14 +127,18 @@ pub fn read(path: &Path) -> Result<Book, LedgerError> {
     Ok(book)
 }
 
-/// The inputs that the ledger at `path` says took effect in a loop, in the order of their settlement.
+/// The inputs that the ledger at `path` says took effect in a loop that its log must tell of, in the order of their settlement.
 ///
 /// # Errors
 /// When it cannot be read; one that is not there is empty.
 pub fn applied(path: &Path) -> Result<Vec<Key>, LedgerError> {
     let mut keys = Vec::new();
     each(path, |line| match line {
-        Line::Settled { key, outcome: Settlement::Applied, note } if note != SET_UP_STOPPED => keys.push(key),
+        Line::Settled { key, outcome: Settlement::Applied, note }
+            if ![SET_UP_STOPPED, GRANTED_BEFORE].contains(&note.as_str()) =>
+        {
+            keys.push(key);
+        }
         _ => {}
     })?;
     Ok(keys)

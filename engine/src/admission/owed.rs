@@ -7,6 +7,9 @@ use super::input::{Budget, Input, Key, OWN_KEYS};
 /// What the keys of grants begin with, behind [`OWN_KEYS`].
 const GRANT: &str = "grant:";
 
+/// The note of an approval whose grant the ledger has. The log need not have taken it up: the machine may have died with that line.
+pub const GRANTED_BEFORE: &str = "granted before the engine died";
+
 /// What the session log says was settled: the key, how, and why.
 pub type Settled = Vec<(Key, Settlement, String)>;
 
@@ -65,7 +68,7 @@ pub fn owed(book: &Book, settled: &Settled) -> Owed {
             (Input::Stop | Input::Abort, _) => Some((Settlement::Superseded, "the run was resumed")),
             (_, Some((_, outcome, note))) => Some((*outcome, note.as_str())),
             (Input::Approve { .. }, None) if book.followed_by(key, is_grant) => {
-                Some((Settlement::Applied, "granted before the engine died"))
+                Some((Settlement::Applied, GRANTED_BEFORE))
             }
             (Input::Approve { .. }, None) => {
                 Some((Settlement::Superseded, "the engine died before the grant was recorded"))

@@ -19,7 +19,7 @@ use super::session::{Begun, Left, Live, TRANSCRIPT_MAX, Transcript};
 use super::tools::ToolAccess;
 use super::turn::{TurnTerms, Turned, grace};
 use super::usage::{COST_LEFT_VARIABLE, USAGE, USAGE_VARIABLE};
-use crate::log::AgentEvent;
+use crate::log::{AgentEvent, few};
 use crate::sys::keeper::Stream;
 
 /// One turn of the backend `openshell`.
@@ -285,8 +285,8 @@ fn turned(end: TurnEnd, judged: Turned) -> Turned {
         (Some(how), false) => Some(format!("{how}; the sandbox's limit on {hit} was hit")),
         (how, _) => how,
     };
-    let mut dropped: Vec<String> =
-        end.dropped.iter().map(|dropped| format!("{}: {}", dropped.path.display(), dropped.reason)).collect();
+    let mut dropped =
+        few(end.dropped.iter().map(|dropped| format!("{}: {}", dropped.path.display(), dropped.reason)));
     if failure.is_none() && !hit.is_empty() {
         dropped.push(format!("the sandbox's limit on {hit} was hit"));
     }

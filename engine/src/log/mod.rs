@@ -14,7 +14,7 @@ pub mod write;
 pub use agent::AgentEvent;
 pub use operator::{ApprovalOutcome, AskMode, AskWire, InputWire};
 pub use read::{Entry, Lines, LogReader, ReadError};
-pub use row::{Decision, Evidence, FrozenHash, RowWire};
+pub use row::{Decision, Evidence, FrozenHash, RowWire, few};
 pub use turn::{EscalationWire, TurnWire};
 pub use wire::{BlockedWire, OutputCounts, PlanTask, SessionEvent};
 pub use word::{EndingCause, Outcome, Phase, RecoveryClass, TaskStatus};

@@ -125,6 +125,21 @@ pub struct RowWire {
     pub secs: f64,
 }
 
+/// At most so many things that one turn left are named in a line.
+const NAMED_MAX: usize = 100;
+
+/// What a line tells of the things that an agent left, however many it made: the first ones, and how many more there are.
+#[must_use]
+pub fn few(all: impl IntoIterator<Item = String>) -> Vec<String> {
+    let mut all = all.into_iter();
+    let mut few: Vec<String> = all.by_ref().take(NAMED_MAX).collect();
+    match all.count() {
+        0 => {}
+        more => few.push(format!("and {more} more")),
+    }
+    few
+}
+
 impl RowWire {
     /// An empty row of an iteration.
     #[must_use]

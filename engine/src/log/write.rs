@@ -60,6 +60,13 @@ impl SessionLog {
         Ok(SessionLog { lines: Appender::new(file).map_err(failed)?, path: path.to_owned(), clock })
     }
 
+    /// Counts on from here where the log's lines, as another writer put them, do not say so much.
+    #[must_use]
+    pub fn counting_on(mut self, seq: u64) -> SessionLog {
+        self.lines.count_on(seq);
+        self
+    }
+
     /// Appends one line and returns its sequence number.
     ///
     /// # Errors

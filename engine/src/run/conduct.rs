@@ -84,7 +84,8 @@ pub async fn conduct(plan: &RunPlan, state_dir: &StateDir, given: Given) -> Resu
     let interrupts = Interrupts::listen().map_err(RunError::Signals)?;
     let (tell, told) = mpsc::unbounded_channel();
     let clock = clock.after(resumed.as_ref().map(|resumed| resumed.elapsed).unwrap_or_default());
-    let log = state_dir.open_log(clock)?;
+    let seq = resumed.as_ref().map_or(0, |resumed| resumed.seq);
+    let log = state_dir.open_log(clock)?.counting_on(seq);
     let ledger = Ledger::open(&state_dir.ledger(), clock)?;
     let owed = resumed.as_ref().map(|resumed| owed(ledger.book(), &resumed.settled));
     let owed = owed.unwrap_or_default().beside(&named);

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::tidy::{self, Found, LARGEST, shown};
 use super::workspace::Workspace;
 use super::{CommitSha, WorldError, objects};
+use crate::log::few;
 
 /// How long one step of git may take with a candidate.
 pub(super) const LIMIT: Duration = Duration::from_mins(10);
@@ -90,7 +91,7 @@ impl Workspace {
             ("the oversized file", &found.oversized),
         ] {
             tidy::remove(self.git.work_tree(), paths)?;
-            self.notes.extend(paths.iter().map(|path| format!("removed {what} {}", shown(path))));
+            self.notes.extend(few(paths.iter().map(|path| format!("removed {what} {}", shown(path)))));
         }
         Ok(found)
     }

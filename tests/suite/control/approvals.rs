@@ -162,6 +162,7 @@ fn a_grant_that_was_recorded_and_not_drained_is_not_asked_for_again() {
     assert_eq!(brackets(&ran), ["wait gpu block", "granted", "segment big 1.0"]);
     let pair = |input: &str| (input.to_owned(), "applied".to_owned());
     assert_eq!(live.settlements(), [pair("approve"), pair("rescope")]);
+    assert_eq!(live.pack.run(&["replay", "state/session.jsonl"]).code(), 0);
 }
 
 #[test]

@@ -66,6 +66,10 @@ fn row_02_logs_of_newer_and_older_builds_are_gone_on_with() {
         ran.ended("finished", 0);
         assert_eq!(ran.decisions(), ["baseline", "keep", "keep", "keep"], "{name}");
         assert_eq!(turns(&pack), 3, "{name}");
+        // And again: the lines of the first resume follow from those before them.
+        let ran = pack.run(&["--resume", "--iterations", "4"]);
+        ran.ended("finished", 0);
+        assert_eq!((ran.decisions().len(), turns(&pack)), (5, 4), "{name}");
     }
 }
 

@@ -78,6 +78,8 @@ pub struct Replayed {
     pub heard: BTreeSet<String>,
     /// Readable lines.
     pub lines: u64,
+    /// The number of the last one; 0 where none has one.
+    pub seq: u64,
 }
 
 /// Counts the time in which a process of the run lived, by the time stamps of its lines.
@@ -297,6 +299,7 @@ impl Replay {
             settled: self.settled,
             heard: self.heard,
             lines: self.lines,
+            seq: self.seq.unwrap_or_default(),
         })
     }
 }
