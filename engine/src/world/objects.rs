@@ -110,7 +110,9 @@ fn entries(dir: &Path) -> Result<Vec<PathBuf>, WorldError> {
 /// Removes the locks of a git that died: whoever holds the state directory's lock knows that no other git is at work.
 pub(super) fn remove_stale_locks(git_dir: &Path) -> Result<Vec<String>, WorldError> {
     let mut notes = Vec::new();
-    for name in ["index.lock", "HEAD.lock", "config.lock", "shallow.lock", "packed-refs.lock"] {
+    let of_refs = files_below(git_dir, &["refs"])?.into_iter().filter(|path| is_lock(path));
+    let names = ["index.lock", "HEAD.lock", "config.lock", "shallow.lock", "packed-refs.lock"];
+    for name in names.into_iter().map(PathBuf::from).chain(of_refs) {
         let path = git_dir.join(name);
         match fs::remove_file(&path) {
             Ok(()) => notes.push(format!("removed {}, left by a process that died", path.display())),
@@ -157,18 +159,29 @@ fn write(path: &Path, text: &str, durable: bool) -> Result<(), WorldError> {
 
 /// The refs below `tops` with the text of their files.
 pub(super) fn loose_refs(git_dir: &Path, tops: &[&str]) -> Result<Vec<(PathBuf, Vec<u8>)>, WorldError> {
-    let mut refs = Vec::new();
+    let refs = files_below(git_dir, tops)?.into_iter().filter(|path| !is_lock(path));
+    let text = |path: PathBuf| {
+        let full = git_dir.join(&path);
+        let text = fs::read(&full).map_err(WorldError::io("read", &full))?;
+        Ok((path, text))
+    };
+    refs.map(text).collect()
+}
+
+/// All that is no directory below `tops`, relative to `git_dir`.
+fn files_below(git_dir: &Path, tops: &[&str]) -> Result<Vec<PathBuf>, WorldError> {
+    let mut files = Vec::new();
     let mut open: Vec<PathBuf> = tops.iter().map(PathBuf::from).collect();
     while let Some(dir) = open.pop() {
         for name in entries(&git_dir.join(&dir))? {
             let path = dir.join(name);
-            let full = git_dir.join(&path);
-            if full.is_dir() {
-                open.push(path);
-            } else if path.extension().is_none_or(|extension| extension != "lock") {
-                refs.push((path, fs::read(&full).map_err(WorldError::io("read", &full))?));
-            }
+            if git_dir.join(&path).is_dir() { open.push(path) } else { files.push(path) }
         }
     }
-    Ok(refs)
+    Ok(files)
+}
+
+/// No name of a ref ends so.
+fn is_lock(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "lock")
 }

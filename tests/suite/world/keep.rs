@@ -164,11 +164,12 @@ async fn an_interrupted_run_is_opened_again_and_stale_locks_go_with_a_note() {
     let kept = world.snapshot().await.unwrap();
     let facts = world.workspace().facts().clone();
     drop(world);
-    case.sh("pack", "touch state/git/index.lock workspace/.git/index.lock; echo torn > workspace/a; rm -rf workspace/.git/refs; touch state/git/incoming/x").await;
+    case.sh("pack", "touch state/git/index.lock workspace/.git/index.lock; echo torn > workspace/a; rm -rf workspace/.git/refs; touch state/git/incoming/x; find state/git/refs/heads -type f -exec touch {}.lock ';'").await;
 
     let place = case.clone_spec().place;
     let mut workspace = Workspace::open(&place).await.unwrap();
     let notes = workspace.take_notes();
+    case.sh("pack", "! find state/git -name '*.lock' | grep .").await;
     assert_eq!(notes.iter().filter(|note| note.contains("index.lock")).count(), 2, "{notes:?}");
     assert_eq!((workspace.best(), workspace.facts()), (kept.commit(), &facts));
     let mut world = GitWorld::new(workspace);
