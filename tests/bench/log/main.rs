@@ -3,6 +3,7 @@
 //! differ, and the table is for reading.
 //!
 //! `cargo bench -p engine --bench log [-- LINES]`, 1,000,000 lines unless said. It writes below the temporary directory.
+//! `cargo test` runs a little of it, so that it stays whole.
 //! Peers are `jq` and `python3`, where they are installed.
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark's report")]
 #![expect(
@@ -27,17 +28,24 @@ use engine::run::{Candidate, Effect, Event, EventKind, Graph, Job, State, TaskEn
 use engine::score::Direction;
 use engine::sys::clock::Clock;
 
-const DECISIONS: usize = 2_000;
-const ROWS: usize = 10_000;
+/// How much is measured: lines of the log, decisions, rows of the run that is resumed.
+const WHOLE: (usize, usize, usize) = (1_000_000, 2_000, 10_000);
+const SMOKE: (usize, usize, usize) = (10_000, 20, 50);
 
 fn main() {
-    let lines = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(1_000_000);
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let smoke = !args.iter().any(|arg| arg == "--bench");
+    if smoke && !args.iter().filter(|arg| !arg.starts_with('-')).all(|word| "log-smoke".contains(word)) {
+        return;
+    }
+    let (lines, decisions, rows) = if smoke { SMOKE } else { WHOLE };
+    let lines = args.iter().find_map(|arg| arg.parse().ok()).unwrap_or(lines);
     let dir = tempfile::tempdir().unwrap();
     fold(dir.path(), lines, &Size { diff: 1, agent_lines: 0 });
     // As much in a row as a real agent leaves, and what it says on the way.
     fold(dir.path(), lines / 10, &Size { diff: 40, agent_lines: 12 });
-    decide(dir.path());
-    resume(dir.path());
+    decide(dir.path(), decisions);
+    resume(dir.path(), rows);
 }
 
 /// How much is in an iteration besides its decision.
@@ -194,7 +202,7 @@ fn answer(job: &Job, iter: u32, hunks: usize) -> EventKind {
 }
 
 /// A durable decision beside the same bytes appended and flushed.
-fn decide(dir: &Path) {
+fn decide(dir: &Path, decisions: usize) {
     let event = SessionEvent::Note { msg: "x".repeat(600) };
     let open = |name: &str| {
         let path = dir.join(name);
@@ -206,12 +214,12 @@ fn decide(dir: &Path) {
     let (_, mut bare) = open("bare");
     let line = vec![b'x'; 690];
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for _ in 0..DECISIONS {
+    for _ in 0..decisions {
         ours.push(timed(|| assert!(log.append(&event, Durability::Durable).is_ok())));
         theirs.push(timed(|| bare.write_all(&line).and_then(|()| bare.sync_data()).unwrap()));
     }
     let (ours, theirs) = (median(ours), median(theirs));
-    println!("decision: median of {DECISIONS}, in turn");
+    println!("decision: median of {decisions}, in turn");
     println!("  {:>8.1} µs  a line appended and flushed by hand", theirs.as_secs_f64() * 1e6);
     println!(
         "  {:>8.1} µs  a durable line of the log, {:.2} times as long",
@@ -221,7 +229,7 @@ fn decide(dir: &Path) {
 }
 
 /// A run of so many rows, gone on with by the binary until it says that there is nothing left to do.
-fn resume(dir: &Path) {
+fn resume(dir: &Path, all: usize) {
     let pack = dir.join("pack");
     fs::create_dir_all(pack.join("start")).unwrap();
     fs::write(pack.join("start/counter.txt"), "0\n").unwrap();
@@ -246,21 +254,27 @@ fn resume(dir: &Path) {
     let first = lines.iter().position(|line| is(line, "\"phase\":\"iteration\"")).unwrap();
     let last = lines.iter().rposition(|line| is(line, "\"kind\":\"budget\"")).unwrap();
     let mut out = BufWriter::new(File::create(&path).unwrap());
+    let mut seq = 0;
+    let mut put = |line: String| {
+        let (head, rest) = line.split_once("\"seq\":").unwrap();
+        let (_, rest) = rest.split_once(',').unwrap();
+        seq += 1;
+        writeln!(out, "{head}\"seq\":{seq},{rest}").unwrap();
+    };
     for line in &lines[..first] {
-        writeln!(out, "{}", line.replace("\"iters_total\":1,", &format!("\"iters_total\":{},", ROWS - 1)))
-            .unwrap();
+        put(line.replace("\"iters_total\":1,", &format!("\"iters_total\":{},", all - 1)));
     }
-    for iter in 1..ROWS {
+    for iter in 1..all {
         for line in &lines[first..=last] {
-            writeln!(out, "{}", line.replace("\"iter\":1", &format!("\"iter\":{iter}"))).unwrap();
+            put(line.replace("\"iter\":1", &format!("\"iter\":{iter}")));
         }
     }
     out.flush().unwrap();
     drop(out);
-    let rows = (ROWS - 1).to_string();
+    let rows = (all - 1).to_string();
     let took = timed(|| crucible(&["--resume", "--iterations", &rows]));
     let fresh = timed(|| crucible(&["--iterations", "1"]));
-    println!("resume: a run of {ROWS} rows, to the line that says that all iterations were run");
+    println!("resume: a run of {all} rows, to the line that says that all iterations were run");
     println!("  {:>8.2} s  of which nothing is an iteration", took.as_secs_f64());
     println!("  {:>8.2} s  a new run of one iteration, set-up and all", fresh.as_secs_f64());
 }
